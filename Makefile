@@ -1,0 +1,67 @@
+# Everything a developer needs, on a machine with Python 3.11+, Java 17 and make. No root, no services, no Docker.
+# Each target sets up what it needs in .venv first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help up setup check format test test-long interop bench protos constraints clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+up: .venv/core ## see it work: several processes share one file, without any service
+	@$(BIN)/python examples/shared_counter.py
+
+setup: .venv/dev ## the environment alone: .venv with everything that tests need
+
+check: .venv/dev ## lint, types, layers (under a minute)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: .venv/dev ## bring the code into shape
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: check ## everything: check, then all tests, against real ZooKeeper and etcd servers
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+test-long: .venv/dev ## the same tests with many more seeds and examples (about half an hour)
+	QUIRE_TEST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 1800
+
+interop: .venv/dev ## Apache BookKeeper's own programs at the other end (needs Maven)
+	tests/interop/build.sh
+	$(BIN)/pytest tests/interop -n $(WORKERS) --dist loadgroup
+
+bench: .venv/dev ## how much CPU one metadata operation costs
+	$(BIN)/quire bench metadata memory:
+	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/quire bench metadata "sqlite:$$folder/bench.db"
+
+protos: .venv/dev ## generate the message classes from protos/
+	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto
+	$(BIN)/python -m grpc_tools.protoc -Iquire/metadata/drivers/etcd_pb=protos --python_out=src --pyi_out=src protos/etcd.proto
+
+constraints: ## pin the newest versions of all dependencies anew
+	rm -rf .venv
+	$(PYTHON) -m venv .venv
+	$(PIP) install --quiet --upgrade -e '.[dev]'
+	$(PIP) freeze --exclude-editable | grep -E '^[A-Za-z0-9_.-]+==' > constraints.txt
+
+clean: ## remove what the other targets made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache tests/interop/java/target
+
+.venv/core: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Quire needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Say which one to use: make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || { echo "Creating .venv …"; $(PYTHON) -m venv .venv; }
+	@echo "Installing quire into .venv …"
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e .
+	@touch $@
+
+.venv/dev: pyproject.toml constraints.txt .venv/core
+	@echo "Installing what tests need into .venv (about 600 MB, once) …"
+	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e '.[dev]'
+	@touch $@

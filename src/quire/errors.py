@@ -1,0 +1,234 @@
+"""Every error Quire raises, in one tree. Each answers: may I retry, did it happen, what do I do.
+
+    QuireError
+    ├── CallerMistake            the call itself is wrong; the same call will fail again
+    │   ├── InvalidArgument          a value is out of range or malformed
+    │   │   ├── InvalidUri               a metadata or log URI does not parse
+    │   │   ├── InvalidPath              a metadata path has empty parts, `..`, control characters
+    │   │   └── InvalidName              a bookie id (or another name) breaks its rules
+    │   ├── RequestTooLarge          more than one metadata request may carry
+    │   ├── UnknownScheme            no driver is registered for the URI's scheme
+    │   ├── MissingExtra             the driver exists, the library it needs is not installed
+    │   └── StoreClosed              the handle was closed before this call
+    ├── Refused                  the state of the system says no
+    │   ├── NoSuchNode               the metadata node, or its parent, is not there
+    │   ├── NodeExists               it is there already
+    │   ├── NodeNotEmpty             it has children and cannot be deleted
+    │   ├── ParentIsEphemeral        a session's node cannot have children
+    │   ├── VersionConflict          somebody else wrote first
+    │   ├── SessionExpired           the store gave up this client's session; its ephemeral nodes are gone
+    │   ├── LockLost                 the session that held the lock ended
+    │   ├── NoSuchLedger, LedgerExists, LedgerIdsExhausted
+    │   ├── NotInitialised, AlreadyInitialised, LayoutMismatch
+    │   └── BookieRegistered         another live process registered under the same bookie id
+    ├── Unavailable              not now; retryable
+    │   ├── MetadataUnavailable      the store did not answer in time; nothing was written
+    │   └── MetadataOutcomeUnknown   the answer to a write was lost; it may have happened
+    └── Damaged                  bytes that do not mean what they should
+        └── DamagedMetadata
+
+`InvariantBroken` stands outside the tree, so that no retry loop can swallow a bug.
+"""
+
+import enum
+from typing import ClassVar, NoReturn
+
+
+class Outcome(enum.Enum):
+    """What a failed call did to the log: callers need this more than the cause."""
+
+    NOT_APPLIED = enum.auto()  # Nothing was stored; trying again cannot duplicate.
+    UNKNOWN = enum.auto()  # It may be stored; read back before trying again.
+
+
+class QuireError(Exception):
+    """The root of everything that Quire raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+    outcome: ClassVar[Outcome] = Outcome.NOT_APPLIED
+    hint: str = ""
+
+    def __init__(self, message: str, *, hint: str = "", **facts: object) -> None:
+        super().__init__(message)
+        self.facts = facts  # Structured, so that logs and the RPC boundary need not parse prose.
+        if hint:
+            self.hint = hint
+
+
+# --- The caller's mistake -------------------------------------------------------------------------------------
+
+
+class CallerMistake(QuireError):
+    """The call is wrong in itself; repeating it unchanged fails again."""
+
+
+class InvalidArgument(CallerMistake):
+    """A value is out of range or malformed."""
+
+
+class InvalidUri(InvalidArgument):
+    """A URI does not parse, or names something that its scheme cannot serve."""
+
+    hint = "Write zk+hierarchical://host:2181;host2:2181/ledgers, etcd://host:2379/ledgers, sqlite:./m.db or memory:."
+
+
+class InvalidPath(InvalidArgument):
+    """A metadata path is not absolute, has empty, `.` or `..` parts, or contains forbidden characters."""
+
+    hint = "Paths look like /ledgers/available: they start with one slash and no part is empty, '.' or '..'."
+
+
+class InvalidName(InvalidArgument):
+    """A bookie id or another name breaks the rules that Apache's programs enforce."""
+
+
+class RequestTooLarge(CallerMistake):
+    """More data, or more operations, than one metadata request may carry."""
+
+    hint = "Metadata holds small facts: keep bulk data in ledgers, and split large transactions."
+
+
+class UnknownScheme(CallerMistake):
+    """No installed package registered a metadata driver for this scheme."""
+
+
+class MissingExtra(CallerMistake):
+    """The driver is part of Quire, but the library that it needs is not installed."""
+
+
+class StoreClosed(CallerMistake):
+    """The store was closed before this call."""
+
+
+# --- Refused by the state of the system -------------------------------------------------------------------------
+
+
+class Refused(QuireError):
+    """The call was understood and the present state forbids it."""
+
+
+class NoSuchNode(Refused):
+    """The metadata node, or the parent of the node to create, does not exist."""
+
+
+class NodeExists(Refused):
+    """A metadata node of this name exists already."""
+
+
+class NodeNotEmpty(Refused):
+    """A node with children cannot be deleted."""
+
+    hint = "Delete its children first."
+
+
+class ParentIsEphemeral(Refused):
+    """An ephemeral node belongs to one session and cannot have children."""
+
+
+class VersionConflict(Refused):
+    """Another client wrote this node since it was read."""
+
+    retryable = True
+    hint = "Read the node again and decide anew from what it holds now."
+
+
+class SessionExpired(Refused):
+    """The store ended this client's session: its ephemeral nodes are gone, and this call was refused.
+
+    The store handle starts a new session by itself, so calling again may succeed; whatever rested on the old
+    session (locks, registrations) has to be acquired again first.
+    """
+
+    retryable = True
+    hint = "Acquire again whatever the old session held, then retry."
+
+
+class LockLost(Refused):
+    """The session that held the lock ended; another client may hold it now."""
+
+    hint = "Stop the protected work and acquire the lock again."
+
+
+class NoSuchLedger(Refused):
+    """No metadata is stored for this ledger id."""
+
+
+class LedgerExists(Refused):
+    """A ledger of this id exists already."""
+
+
+class LedgerIdsExhausted(Refused):
+    """The layout cannot name any more ledgers."""
+
+    hint = "Use the hierarchical or longhierarchical layout: the flat layout ends at 2147483646 ledgers."
+
+
+class NotInitialised(Refused):
+    """The metadata store holds no cluster at this root."""
+
+
+class AlreadyInitialised(Refused):
+    """The metadata store holds a cluster at this root already."""
+
+
+class LayoutMismatch(Refused):
+    """The URI asks for another ledger layout than the one stored."""
+
+
+class BookieRegistered(Refused):
+    """Another live session is registered under the same bookie id."""
+
+    hint = "Stop the other process, or give this bookie an id of its own."
+
+
+# --- Unavailable for now ----------------------------------------------------------------------------------------
+
+
+class Unavailable(QuireError):
+    """Not possible now; the same call may succeed later."""
+
+    retryable = True
+
+
+class MetadataUnavailable(Unavailable):
+    """The metadata store did not answer in time. Nothing was written."""
+
+    hint = "Check that the servers named in the URI run and can be reached, then retry."
+
+
+class MetadataOutcomeUnknown(Unavailable):
+    """The connection broke, or the deadline passed, while a write was under way. It may have been stored."""
+
+    outcome = Outcome.UNKNOWN
+    hint = "Read the node before writing again."
+
+
+# --- Damaged data -----------------------------------------------------------------------------------------------
+
+
+class Damaged(QuireError):
+    """Bytes that do not mean what they should."""
+
+
+class DamagedMetadata(Damaged):
+    """Stored metadata does not parse, or breaks a rule that every reader relies on."""
+
+    hint = "Nothing was changed. Run `quire metadata check` to see every damaged node."
+
+
+# --- Bugs -------------------------------------------------------------------------------------------------------
+
+
+class InvariantBroken(Exception):
+    """A promise that the code makes to itself does not hold. Never caught by retry loops: this is a bug."""
+
+
+def invariant(condition: bool, message: str, **facts: object) -> None:
+    """Raise `InvariantBroken` unless `condition` holds. Stays on in production, also under `python -O`."""
+    if not condition:
+        _broken(message, facts)
+
+
+def _broken(message: str, facts: dict[str, object]) -> NoReturn:
+    detail = ", ".join(f"{name}={value!r}" for name, value in facts.items())
+    raise InvariantBroken(f"{message} ({detail})" if detail else message)
