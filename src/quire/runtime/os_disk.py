@@ -1,0 +1,263 @@
+"""`Disk` on the operating system's files: each call is one trip to a small pool of threads.
+
+The event loop's thread never blocks on a file. Threads are few on purpose: a disk has few heads, and what waits for a
+thread waits in order. Give a journal an `OsDisk` of its own, so that its syncs never stand behind a hundred reads.
+
+A file descriptor is a number that the kernel reuses. Were one closed while a write is still queued in the pool, that
+write could land in another file; so `aclose` waits for every operation that was accepted.
+"""
+
+import asyncio
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+
+from quire.runtime.disk import Buffer, DiskUsage, StrPath, closed_error
+
+_THREADS_MAX: Final = 8
+_BUFFERS_PER_CALL_MAX: Final = os.sysconf("SC_IOV_MAX")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class OsDisk:
+    """The real file system. Its threads start with the first call and end with `aclose`."""
+
+    def __init__(self, *, threads_max: int = _THREADS_MAX) -> None:
+        self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="quire-disk")
+        self._handles: dict[_Handle, None] = {}  # A dict for its order: also under a simulated loop.
+        self._closed = False
+
+    async def open(self, path: StrPath, *, writable: bool = False) -> "OsFile":
+        return await self._open(path, os.O_RDWR if writable else os.O_RDONLY)
+
+    async def create(self, path: StrPath, *, replace: bool = False) -> "OsFile":
+        return await self._open(path, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if replace else os.O_EXCL))
+
+    async def listdir(self, path: StrPath) -> list[str]:
+        return sorted(await self._run(os.listdir, os.fspath(path)))
+
+    async def makedirs(self, path: StrPath) -> None:
+        await self._run(_makedirs, os.fspath(path))
+
+    async def rename(self, source: StrPath, target: StrPath) -> None:
+        await self._run(os.replace, source, target)
+
+    async def unlink(self, path: StrPath) -> None:
+        await self._run(os.unlink, path)
+
+    async def exists(self, path: StrPath) -> bool:
+        return await self._run(os.path.exists, path)
+
+    async def sync_directory(self, path: StrPath) -> None:
+        await self._run(_sync_directory, os.fspath(path))
+
+    async def usage(self, path: StrPath) -> DiskUsage:
+        stat = await self._run(os.statvfs, path)
+        return DiskUsage(total_bytes=stat.f_blocks * stat.f_frsize, free_bytes=stat.f_bavail * stat.f_frsize)
+
+    async def lock(self, path: StrPath, *, owner: str = "") -> "OsFileLock":
+        name = os.fspath(path)
+        descriptor = await self._acquire(_lock, name, owner or f"process {os.getpid()}")
+        return OsFileLock(self, name, descriptor)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        for handle in list(self._handles):
+            await handle.aclose()
+        # Joining may wait for a slow system call, so it does not belong on the loop's thread either.
+        await asyncio.to_thread(self._pool.shutdown)
+
+    async def _open(self, path: StrPath, flags: int) -> "OsFile":
+        name = os.fspath(path)
+        return OsFile(self, name, await self._acquire(os.open, name, flags | os.O_CLOEXEC, 0o644))
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._closed:
+            raise OSError(errno.EBADF, "the disk is closed")
+        return await asyncio.shield(self._submit(call, *args, **kwargs))
+
+    async def _acquire(self, call: Callable[P, int], *args: P.args, **kwargs: P.kwargs) -> int:
+        """Run a call that returns a descriptor; nobody may lose one by being cancelled meanwhile."""
+        if self._closed:
+            raise OSError(errno.EBADF, "the disk is closed")
+        acquiring = self._submit(call, *args, **kwargs)
+        try:
+            return await asyncio.shield(acquiring)
+        except asyncio.CancelledError:
+            acquiring.add_done_callback(_close_unclaimed)
+            raise
+
+    def _submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+        """Queue a blocking call. Awaited only through a shield: a call that was queued runs to its end.
+
+        If a cancellation could drop it from the queue, nobody could say whether it happened.
+        """
+        return asyncio.get_running_loop().run_in_executor(self._pool, lambda: call(*args, **kwargs))
+
+
+class _Handle:
+    """A descriptor that is closed once, after the last call that uses it."""
+
+    def __init__(self, disk: OsDisk, path: str, descriptor: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._descriptor = descriptor
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._closing: asyncio.Task[None] | None = None
+        disk._handles[self] = None
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    async def aclose(self) -> None:
+        if self._closing is None:
+            if self._running == 0:
+                self._idle.set()
+            self._closing = asyncio.create_task(self._close(), name=f"close {self._path}")
+        await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+    async def _close(self) -> None:
+        await self._idle.wait()
+        self._disk._handles.pop(self, None)
+        await self._disk._submit(os.close, self._descriptor)
+
+    async def _run(self, call: Callable[Concatenate[int, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._closing is not None:
+            raise closed_error(self._path)
+        running = self._disk._submit(call, self._descriptor, *args, **kwargs)
+        self._running += 1
+        running.add_done_callback(self._on_done)
+        return await asyncio.shield(running)
+
+    def _on_done(self, _: asyncio.Future[T]) -> None:
+        self._running -= 1
+        if self._running == 0 and self._closing is not None:
+            self._idle.set()
+
+
+class OsFile(_Handle):
+    """An open file of the operating system."""
+
+    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> None:
+        await self._run(_write_and_sync if sync else _write_all, buffers, offset)
+
+    async def pread(self, count: int, offset: int) -> bytes:
+        return await self._run(_read_all, count, offset)
+
+    async def fdatasync(self) -> None:
+        await self._run(os.fdatasync)
+
+    async def fsync(self) -> None:
+        await self._run(os.fsync)
+
+    async def truncate(self, size: int) -> None:
+        await self._run(os.ftruncate, size)
+
+    async def preallocate(self, offset: int, count: int) -> None:
+        await self._run(os.posix_fallocate, offset, count)
+
+    async def size(self) -> int:
+        return (await self._run(os.fstat)).st_size
+
+
+class OsFileLock(_Handle):
+    """A `flock`: bound to the open file, so it also excludes other parts of the same process, and dies with it."""
+
+
+def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
+    for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
+        chunk = buffers[start : start + _BUFFERS_PER_CALL_MAX]
+        total = sum(map(len, chunk))
+        written = os.pwritev(descriptor, chunk, offset)
+        # A short write is no error yet: on a full disk the call for the rest is the one that says ENOSPC.
+        while written < total:
+            more = os.pwritev(descriptor, _after(chunk, written), offset + written)
+            if more == 0:
+                raise OSError(errno.EIO, "the disk accepts no more bytes and gives no reason")
+            written += more
+        offset += total
+
+
+def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
+    """What is left of `buffers` without their first `count` bytes."""
+    rest: list[Buffer] = []
+    for buffer in buffers:
+        if count < len(buffer):
+            rest.append(memoryview(buffer)[count:])
+        count = max(0, count - len(buffer))
+    return rest
+
+
+def _write_and_sync(descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
+    _write_all(descriptor, buffers, offset)
+    os.fdatasync(descriptor)
+
+
+def _read_all(descriptor: int, count: int, offset: int) -> bytes:
+    data = os.pread(descriptor, count, offset)
+    if len(data) == count or not data:
+        return data
+    parts = [data]
+    missing = count - len(data)
+    while missing and data:  # A signal, or a read beyond 2 GiB, may cut a read short before the end of the file.
+        data = os.pread(descriptor, missing, offset + count - missing)
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
+
+
+def _makedirs(path: str) -> None:
+    path = os.path.abspath(path)
+    parent = os.path.dirname(path)
+    if parent != path and not os.path.isdir(parent):
+        _makedirs(parent)
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    # Also when it existed: whoever created it may have died before this line.
+    if parent != path:
+        _sync_directory(parent)
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(path: str, owner: str) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        _write_all(descriptor, [owner.encode()], 0)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise BlockingIOError(errno.EWOULDBLOCK, f"locked by {holder or 'somebody else'}", path) from error
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _close_unclaimed(acquiring: asyncio.Future[int]) -> None:
+    if not acquiring.cancelled() and acquiring.exception() is None:
+        os.close(acquiring.result())

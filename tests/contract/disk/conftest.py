@@ -1,0 +1,35 @@
+"""Every implementation of `Disk`, each with a folder to work in. One suite runs on all of them."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from quire.runtime import OsDisk
+from quire.testing import Simulation, simulate
+from tests.contract.disk.checks import Check, OnDisk
+
+
+@pytest.fixture(params=["os", "sim-1", "sim-2", "sim-3"])
+def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> OnDisk:
+    """Runs a check on a disk: the real one on a real loop, the simulated one under several seeds."""
+
+    async def real(check: Check) -> None:
+        disk = OsDisk(threads_max=4)
+        try:
+            await check(disk, str(tmp_path))
+        finally:
+            await disk.aclose()
+
+    async def simulated(sim: Simulation, check: Check) -> None:
+        disk = sim.host("machine").disk
+        await disk.makedirs("/data")
+        await check(disk, "/data")
+
+    def run(check: Check) -> None:
+        if request.param == "os":
+            asyncio.run(real(check))
+        else:
+            simulate(int(request.param.removeprefix("sim-")), lambda sim: simulated(sim, check))
+
+    return run

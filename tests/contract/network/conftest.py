@@ -1,0 +1,25 @@
+"""Every implementation of `Network`. One suite runs on all of them."""
+
+import asyncio
+
+import pytest
+
+from quire.runtime import AsyncioNetwork
+from quire.testing import Simulation, simulate
+from tests.contract.network.checks import Check, OnNetwork
+
+
+@pytest.fixture(params=["asyncio", *(f"sim-{seed}" for seed in range(1, 6))])
+def on_network(request: pytest.FixtureRequest) -> OnNetwork:
+    """Runs a check: on real sockets of the loopback interface, and in simulations of several seeds."""
+
+    async def simulated(sim: Simulation, check: Check) -> None:
+        await check(sim.host("machine").runtime.network)
+
+    def run(check: Check) -> None:
+        if request.param == "asyncio":
+            asyncio.run(check(AsyncioNetwork()))
+        else:
+            simulate(int(request.param.removeprefix("sim-")), lambda sim: simulated(sim, check), time_limit_s=600)
+
+    return run

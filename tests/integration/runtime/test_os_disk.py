@@ -1,0 +1,174 @@
+"""`OsDisk` with real threads, descriptors and processes: cancellation, closing, limits and locks."""
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from quire.runtime import OsDisk, read_file
+from quire.testing import run
+from tests.waiting import eventually
+
+
+@pytest.fixture
+async def disk() -> AsyncIterator[OsDisk]:
+    """One thread only, so that a single blocked call holds up all the others."""
+    disk = OsDisk(threads_max=1)
+    yield disk
+    await disk.aclose()
+
+
+class Blockage:
+    """A named pipe: opening its reading end blocks a thread of the disk until `release`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "pipe"
+        os.mkfifo(self.path)
+
+    def release(self) -> None:
+        # O_NONBLOCK: fails instead of waiting if nobody reads, so a wrong test cannot hang here.
+        os.close(os.open(self.path, os.O_WRONLY | os.O_NONBLOCK))
+
+    def is_waited_for(self) -> bool:
+        try:
+            self.release()
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return False
+            raise
+        return True
+
+
+def _descriptors_of(path: Path) -> int:
+    links = Path("/proc/self/fd").iterdir()
+    return sum(1 for link in links if link.exists() and os.path.realpath(link) == str(path.resolve()))
+
+
+async def _release(blockage: Blockage) -> None:
+    """Let the blocked call go on, as soon as it blocks: only the pipe itself can tell when that is."""
+    await eventually(lambda: asyncio.to_thread(blockage.is_waited_for), what="a thread opens the pipe")
+
+
+async def test_the_loop_goes_on_while_a_call_blocks(disk: OsDisk, tmp_path: Path) -> None:
+    blockage = Blockage(tmp_path)
+    opening = asyncio.create_task(disk.open(blockage.path))
+    await _release(blockage)
+    async with asyncio.timeout(20):
+        await (await opening).aclose()
+
+
+async def test_a_cancelled_open_leaks_no_descriptor(disk: OsDisk, tmp_path: Path) -> None:
+    blockage = Blockage(tmp_path)
+    opening = asyncio.create_task(disk.open(blockage.path))
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    await _release(blockage)
+    assert not await disk.exists(tmp_path / "nothing")  # The only thread is free again: the open has returned.
+    assert _descriptors_of(blockage.path) == 0
+
+
+async def test_closing_a_file_waits_for_writes_that_are_still_queued(disk: OsDisk, tmp_path: Path) -> None:
+    """Else the kernel could give the number to another file, and the write would land there."""
+    blockage = Blockage(tmp_path)
+    file = await disk.create(tmp_path / "log")
+    opening = asyncio.create_task(disk.open(blockage.path))
+    await asyncio.sleep(0)
+    write = asyncio.create_task(file.pwritev([b"data"], 0))
+    await asyncio.sleep(0)
+    write.cancel()  # The wait ends; the write does not.
+    closing = asyncio.create_task(file.aclose())
+    await asyncio.wait([write])
+    assert write.cancelled()
+    assert not closing.done()
+    assert _descriptors_of(tmp_path / "log") == 1
+    await _release(blockage)
+    await closing
+    assert _descriptors_of(tmp_path / "log") == 0
+    assert await read_file(disk, tmp_path / "log") == b"data"
+    await (await opening).aclose()
+
+
+async def test_closing_the_disk_closes_what_was_left_open(tmp_path: Path) -> None:
+    disk = OsDisk()
+    await disk.create(tmp_path / "log")
+    await disk.lock(tmp_path / "lock")
+    await disk.aclose()
+    assert _descriptors_of(tmp_path / "log") == _descriptors_of(tmp_path / "lock") == 0
+    await disk.aclose()
+
+
+WRITE_TOO_MUCH = """
+import asyncio, errno, resource, sys
+from quire.runtime import OsDisk
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    async with await OsDisk().create(sys.argv[1]) as file:
+        try:
+            await file.pwritev([b"a" * 60_000, b"b" * 60_000, b"c"], 0)
+        except OSError as error:
+            print(errno.errorcode[error.errno], await file.size())
+
+asyncio.run(main())
+"""
+
+
+def test_a_short_write_is_continued_until_the_system_says_why(tmp_path: Path) -> None:
+    """A limit on the file's size makes the first call short; only the call for the rest fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE_TOO_MUCH, str(tmp_path / "log")], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("EFBIG 100000\n", "")
+    assert (tmp_path / "log").read_bytes() == b"a" * 60_000 + b"b" * 40_000
+
+
+HOLD_LOCK = """
+import asyncio, sys
+from quire.runtime import OsDisk
+
+async def main():
+    await OsDisk().lock(sys.argv[1], owner="the other process")
+    print("locked", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_lock_excludes_other_processes_until_they_die(disk: OsDisk, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLD_LOCK, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        async with asyncio.timeout(60):
+            assert await holder.stdout.readline() == b"locked\n"
+        with pytest.raises(BlockingIOError, match="the other process"):
+            await disk.lock(path)
+    finally:
+        holder.kill()
+        await holder.wait()
+    async with await disk.lock(path):
+        assert path.read_text() == f"process {os.getpid()}"
+
+
+def test_real_files_can_be_used_from_a_simulated_loop(tmp_path: Path) -> None:
+    """The calls then run on the loop, without threads: slow, but good for looking at a simulated node's files."""
+
+    async def main() -> bytes:
+        disk = OsDisk()
+        async with await disk.create(tmp_path / "log") as file:
+            await asyncio.gather(*(file.pwritev([bytes([n])], n, sync=True) for n in range(20)))
+        content = await read_file(disk, tmp_path / "log")
+        await disk.aclose()
+        return content
+
+    assert run(main(), seed=1) == bytes(range(20))
