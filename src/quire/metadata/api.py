@@ -1,0 +1,434 @@
+"""The metadata store: one small versioned tree with sessions, the same on every backend.
+
+A node has data, a version and children. Everything that must agree across a cluster is kept in such nodes and changed
+by compare-and-swap: a write names the version it was decided from, and is refused when somebody wrote in between.
+
+The promises, checked on every driver by `tests/contract/metadata`:
+  Writes are atomic     a transaction happens as a whole or not at all; so does a single write.
+  Versions only grow    while a node lives, each write of its data gives it a greater version.
+  Sessions own nodes    an ephemeral node lives until its creator deletes it, closes, or is silent for too long.
+  Expiry is final       a write of an expired session is refused with `SessionExpired` and changes nothing.
+  Watches miss nothing  after a change, also one made while the client was disconnected, every watch of the node wakes.
+                        They may wake without a change: read again, always.
+  Errors tell the truth `MetadataUnavailable` wrote nothing; `MetadataOutcomeUnknown` may have written.
+
+`MetadataStore` is the half that users see: checks, conveniences, waiting. A `Driver` is the half that a backend
+implements; nothing above this package can tell which one it is.
+"""
+
+import asyncio
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NewType, Protocol, Self
+
+from quire.errors import InvalidArgument, NodeExists, NodeNotEmpty, NoSuchNode, RequestTooLarge, StoreClosed
+from quire.metadata.paths import ROOT, ancestors_of, check_path, join, parent_of
+
+Version = NewType("Version", int)
+SessionId = NewType("SessionId", int)
+
+ANY_VERSION: Final = Version(-1)  # As an expectation: whatever is there. Every real version is 0 or more.
+
+REQUEST_BYTES_MAX: Final = 1_000_000  # Paths and data of one request. ZooKeeper drops connections at 1,048,575.
+_RACES_MAX: Final = 100  # Rounds against others who delete what we create, or the reverse, before giving up.
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What a store knows of a node beside its data."""
+
+    version: Version
+    writes: int  # How often the data was written since the node was created, the creation included.
+    created_ms: int | None  # None where the backend keeps no times.
+    owner: SessionId | None  # The session whose end removes this node; None for persistent nodes.
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    data: bytes
+    stat: Stat
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The names below a node, sorted. A listing of greater version is newer."""
+
+    names: tuple[str, ...]
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a create or a set left behind."""
+
+    path: str  # With the number that a sequential node was given.
+    version: Version
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a node below an existing one. `sequential` appends a ten-digit number, growing in order of creation."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replace a node's data."""
+
+    path: str
+    data: bytes
+    expected: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a node that has no children."""
+
+    path: str
+    expected: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Change nothing; refuse the transaction unless the node exists with this version (`ANY_VERSION`: exists)."""
+
+    path: str
+    expected: Version
+
+
+Op = Create | Set | Delete | Check
+
+
+class Target(enum.Enum):
+    """What a watch looks at."""
+
+    NODE = enum.auto()  # The node's data, its creation and its deletion.
+    CHILDREN = enum.auto()  # Which names are below it, and its own creation and deletion.
+
+
+class SessionEvent(enum.Enum):
+    SUSPENDED = enum.auto()  # The store cannot be reached; the session may or may not be alive.
+    RESUMED = enum.auto()  # The store can be reached again; without EXPIRED before it, the session went on.
+    EXPIRED = enum.auto()  # The session is over and its ephemeral nodes are gone. A new session begins by itself.
+
+
+class Driver(Protocol):
+    """What a backend implements. Arguments arrive checked; every call ends within the operation timeout.
+
+    All methods and callbacks run on the event loop's thread. Errors are those of `quire.errors`, never a backend's own.
+    """
+
+    @property
+    def session(self) -> SessionId:
+        """The present session; another one after an expiry."""
+
+    async def get(self, path: str) -> Node | None: ...
+
+    async def stat(self, path: str) -> Stat | None: ...
+
+    async def children(self, path: str) -> Children | None: ...
+
+    async def commit(self, ops: Sequence[Op]) -> list[Written | None]:
+        """Carry out all of `ops`, or raise what refused the first impossible one and change nothing.
+
+        Later operations see earlier ones: a parent and its child may be created together. No path occurs twice, and
+        a sequential create stands alone. The answer has one item for each operation, None for deletes and checks.
+        """
+
+    async def sync(self) -> None:
+        """After this, reads show every write that anybody finished before the call."""
+
+    async def watch(self, path: str, target: Target, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call `notify` after each change from now on, also when the node does not exist yet, and after each break
+        during which a change may have been missed. Returns the function that ends the watch.
+        """
+
+    def listen(self, callback: Callable[[SessionEvent], None]) -> None:
+        """Report session events. Called once, before anything else."""
+
+    async def aclose(self) -> None:
+        """End the session: its ephemeral nodes go at once if the store can be reached."""
+
+
+class MetadataStore:
+    """A handle on one metadata store, and one session in it. Made by `quire.metadata.open_store`."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._closed = False
+        self._watches: set[Watch] = set()
+        self._session_watches: set[SessionWatch] = set()
+        driver.listen(self._on_session_event)
+
+    @property
+    def session(self) -> SessionId:
+        """The id of the present session, to compare with `Stat.owner`."""
+        return self._driver.session
+
+    # --- Reading
+
+    async def get(self, path: str) -> Node:
+        """The node's data and stat. Raises `NoSuchNode`."""
+        node = await self._open_driver().get(check_path(path))
+        if node is None:
+            raise _no_such_node(path)
+        return node
+
+    async def exists(self, path: str) -> Stat | None:
+        """The node's stat, or None."""
+        return await self._open_driver().stat(check_path(path))
+
+    async def children(self, path: str) -> Children:
+        """The names below a node. Raises `NoSuchNode`; never returns a part of them."""
+        listing = await self._open_driver().children(check_path(path))
+        if listing is None:
+            raise _no_such_node(path)
+        return listing
+
+    async def sync(self) -> None:
+        """After this, reads through this handle show every write that anybody finished before the call.
+
+        Only ZooKeeper needs it (a follower may lag behind); on the other drivers reads are always up to date.
+        """
+        await self._open_driver().sync()
+
+    # --- Writing
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False, parents: bool = False
+    ) -> Written:
+        """Create a node. Raises `NodeExists`, `NoSuchNode` (its parent), `ParentIsEphemeral`.
+
+        With `parents`, missing ones are created first, empty and persistent; they stay if the create itself fails.
+        """
+        op = Create(path, data, ephemeral=ephemeral, sequential=sequential)
+        for _ in range(_RACES_MAX):
+            try:
+                (written,) = await self.transaction(op)
+            except NoSuchNode:
+                if not parents:
+                    raise
+                await self._create_ancestors(path)
+            else:
+                assert written is not None
+                return written
+        raise NoSuchNode(f"the parents of {path!r} are deleted as fast as they are created", path=path)
+
+    async def _create_ancestors(self, path: str) -> None:
+        for ancestor in ancestors_of(path):
+            if await self.exists(ancestor) is None:
+                try:
+                    await self.transaction(Create(ancestor))
+                except NodeExists:
+                    continue  # Somebody else created it meanwhile.
+                except NoSuchNode:
+                    return  # Somebody deleted an ancestor meanwhile: the caller starts over.
+
+    async def set(self, path: str, data: bytes, *, expected: Version) -> Written:
+        """Replace a node's data if its version is `expected`. Raises `VersionConflict`, `NoSuchNode`."""
+        (written,) = await self.transaction(Set(path, data, expected))
+        assert written is not None
+        return written
+
+    async def delete(self, path: str, *, expected: Version) -> None:
+        """Delete a node if its version is `expected`. Raises `VersionConflict`, `NoSuchNode`, `NodeNotEmpty`."""
+        await self.transaction(Delete(path, expected))
+
+    async def delete_tree(self, path: str) -> None:
+        """Delete a node and all below it. Not atomic; nodes that others add meanwhile are deleted too."""
+        for _ in range(_RACES_MAX):
+            try:
+                for name in (await self.children(path)).names:
+                    await self.delete_tree(join(path, name))
+                await self.delete(path, expected=ANY_VERSION)
+            except NodeNotEmpty:
+                continue
+            except NoSuchNode:
+                pass
+            return
+        raise NodeNotEmpty(f"{path!r} is filled as fast as it is emptied", path=path)
+
+    async def transaction(self, *ops: Op) -> list[Written | None]:
+        """Carry out all operations, or none and raise what refused the first impossible one.
+
+        Each path may occur once. Later operations see earlier ones. One answer for each operation, None for deletes
+        and checks.
+        """
+        driver = self._open_driver()
+        _check_ops(ops)
+        return await driver.commit(ops) if ops else []
+
+    # --- Waiting
+
+    def watch(self, path: str) -> "Watch":
+        """Watch a node's data, creation and deletion. Use with `async with`."""
+        return Watch(self, check_path(path), Target.NODE)
+
+    def watch_children(self, path: str) -> "Watch":
+        """Watch which names are below a node. Use with `async with`."""
+        return Watch(self, check_path(path), Target.CHILDREN)
+
+    def watch_session(self) -> "SessionWatch":
+        """Watch this handle's own session. Use with `with`."""
+        return SessionWatch(self._session_watches)
+
+    def _on_session_event(self, event: SessionEvent) -> None:
+        for session_watch in tuple(self._session_watches):
+            session_watch._notify(event)
+
+    # --- Closing
+
+    def _open_driver(self) -> Driver:
+        if self._closed:
+            raise StoreClosed("this metadata store was closed", hint="Use it inside its `async with` block.")
+        return self._driver
+
+    async def aclose(self) -> None:
+        """End the session and let go of the backend. Whoever still waits on a watch gets `StoreClosed`."""
+        if self._closed:
+            return
+        self._closed = True
+        for watch in tuple(self._watches):
+            watch._end()
+        for session_watch in tuple(self._session_watches):
+            session_watch._end()
+        await self._driver.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.aclose()
+
+
+class Watch:
+    """Wakes whoever waits when a node may have changed. Changes are merged, never missed:
+
+    async with store.watch(path) as watch:
+        while True:
+            node = await store.get(path)
+            ...
+            await watch.wait_changed()
+    """
+
+    def __init__(self, store: MetadataStore, path: str, target: Target) -> None:
+        self._store, self._path, self._target = store, path, target
+        self._wake = asyncio.Event()
+        self._ended = False
+        self._stop: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        driver = self._store._open_driver()
+        self._stop = await driver.watch(self._path, self._target, self._wake.set)
+        self._store._watches.add(self)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._store._watches.discard(self)
+        if self._stop is not None:
+            self._stop()
+
+    async def wait_changed(self) -> None:
+        """Return once the node may have changed since the watch began or since the last return."""
+        await self._wake.wait()
+        if self._ended:
+            raise StoreClosed(f"the store was closed while {self._path!r} was watched")
+        self._wake.clear()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+
+async def wait_any_changed(*watches: Watch) -> None:
+    """Return once one of `watches` has woken. The others keep what they have not told yet."""
+    waits = [asyncio.create_task(watch._wake.wait()) for watch in watches]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
+    for watch in watches:
+        if watch._wake.is_set():
+            await watch.wait_changed()  # Returns at once; raises if the store was closed.
+
+
+class SessionWatch:
+    """Tells what happens to a session. An expiry is always told, short interruptions may be merged away."""
+
+    def __init__(self, members: set["SessionWatch"]) -> None:
+        self._members = members
+        self._wake = asyncio.Event()
+        self._ended = False
+        self._expired = False
+        self._suspended = False
+        self._told_suspended = False
+
+    def __enter__(self) -> Self:
+        self._members.add(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._members.discard(self)
+
+    async def wait_event(self) -> SessionEvent:
+        """The next event. Raises `StoreClosed` when the store is closed meanwhile."""
+        while True:
+            if self._expired:
+                self._expired = False
+                self._told_suspended = True  # What follows an expiry is told: the store can be reached, or not yet.
+                return SessionEvent.EXPIRED
+            if self._suspended != self._told_suspended:
+                self._told_suspended = self._suspended
+                return SessionEvent.SUSPENDED if self._suspended else SessionEvent.RESUMED
+            if self._ended:
+                raise StoreClosed("the store was closed while its session was watched")
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _notify(self, event: SessionEvent) -> None:
+        if event is SessionEvent.EXPIRED:
+            self._expired = True
+        else:
+            self._suspended = event is SessionEvent.SUSPENDED
+        self._wake.set()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._wake.set()
+
+
+def _check_ops(ops: Sequence[Op]) -> None:
+    seen: set[str] = set()
+    size = 0
+    for op in ops:
+        path = op.path
+        check_path(path + "0" if isinstance(op, Create) and op.sequential else path)
+        if path == ROOT:
+            raise InvalidArgument("the root of the tree cannot be written", hint="Name a node below it.", path=path)
+        if path in seen:
+            raise InvalidArgument(f"{path!r} occurs twice in one transaction", hint="Use one operation per path.")
+        seen.add(path)
+        if isinstance(op, Create):
+            if op.sequential and len(ops) > 1:
+                raise InvalidArgument(
+                    "a sequential create cannot be part of a transaction", hint="Create it on its own.", path=path
+                )
+        elif op.expected < ANY_VERSION:
+            raise InvalidArgument(f"{op.expected} is no version of {path!r}", hint="Use a version that was read.")
+        size += len(path) * 4 + (len(op.data) if isinstance(op, Create | Set) else 0)
+    if size > REQUEST_BYTES_MAX:
+        raise RequestTooLarge(
+            f"a metadata request of {size} bytes is over the limit of {REQUEST_BYTES_MAX}", bytes=size, path=ops[0].path
+        )
+
+
+def _no_such_node(path: str) -> NoSuchNode:
+    return NoSuchNode(f"there is no metadata node {path!r}", path=path, parent=parent_of(path))

@@ -1,0 +1,274 @@
+"""Which bookies live, how they are reached, and which disks belong to whom.
+
+A bookie is alive while its ephemeral node exists, below `available` or, when it takes no new entries, below `readonly`.
+It enters its new list before it leaves the old one, so it never vanishes; where it is in both, writable wins. Its
+cookie is persistent: it stays while the bookie is down, and goes when the bookie is decommissioned.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from quire.codec.cookie import Cookie, decode_cookie, encode_cookie
+from quire.codec.registration import BookieServiceInfo, decode_service_info, encode_service_info
+from quire.errors import (
+    BookieRegistered,
+    DamagedMetadata,
+    InvalidName,
+    MetadataOutcomeUnknown,
+    NodeExists,
+    NoSuchNode,
+    Refused,
+    SessionExpired,
+    StoreClosed,
+    Unavailable,
+)
+from quire.metadata.api import MetadataStore, SessionId, SessionWatch, Version, wait_any_changed
+from quire.metadata.paths import join, name_of
+from quire.runtime import Clock
+from quire.types import BookieId, bookie_id
+
+_RETRY_S: Final = 0.2  # Between tries to register again while the store cannot be reached.
+
+
+@dataclass(frozen=True, slots=True)
+class BookieListing:
+    """The live bookies. One that changes its mode is for a moment in both lists of the store, and writable here."""
+
+    writable: frozenset[BookieId]
+    readonly: frozenset[BookieId]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCookie:
+    cookie: Cookie
+    version: Version
+
+
+class Bookies:
+    """The bookies of one cluster."""
+
+    def __init__(
+        self, store: MetadataStore, clock: Clock, *, writable_root: str, readonly_root: str, cookies_root: str
+    ) -> None:
+        self._store, self._clock = store, clock
+        self._writable_root, self._readonly_root, self._cookies_root = writable_root, readonly_root, cookies_root
+
+    # --- Who lives
+
+    async def listing(self) -> BookieListing:
+        """The bookies that live now. Raises `DamagedMetadata` for a name that cannot be a bookie's."""
+        writable = await self._ids_below(self._writable_root)
+        readonly = await self._ids_below(self._readonly_root)
+        return BookieListing(writable, readonly - writable)
+
+    async def _ids_below(self, root: str) -> frozenset[BookieId]:
+        try:
+            names = (await self._store.children(root)).names
+        except NoSuchNode:
+            return frozenset()
+        skipped = name_of(self._readonly_root)  # On ZooKeeper the read-only list is a child of the other one.
+        return frozenset(_bookie_at(root, name) for name in names if name != skipped)
+
+    async def follow(self) -> AsyncGenerator[BookieListing, None]:
+        """The listing now, and again after each change. Never ends by itself."""
+        async with (
+            self._store.watch_children(self._writable_root) as writable,
+            self._store.watch_children(self._readonly_root) as readonly,
+        ):
+            last: BookieListing | None = None
+            while True:
+                listing = await self.listing()
+                if listing != last:
+                    last = listing
+                    yield listing
+                await wait_any_changed(writable, readonly)
+
+    async def service_info(self, bookie: BookieId) -> BookieServiceInfo:
+        """How a live bookie is reached. Raises `NoSuchNode` if it does not live, `DamagedMetadata` for bad data."""
+        for root in (self._writable_root, self._readonly_root):
+            try:
+                data = (await self._store.get(join(root, bookie))).data
+            except NoSuchNode:
+                continue
+            return decode_service_info(data, bookie)
+        raise NoSuchNode(
+            f"bookie {bookie!r} is not registered", hint="It is down, or never started.", path=self._writable_root
+        )
+
+    # --- Registering
+
+    @asynccontextmanager
+    async def register(
+        self, bookie: BookieId, info: BookieServiceInfo, *, readonly: bool = False, wait_s: float = 0.0
+    ) -> AsyncIterator["Registration"]:
+        """Be listed as alive for the block, again after each loss of the session.
+
+        A node that an earlier process of this bookie left behind is waited for up to `wait_s`; then, or at once if
+        another live session holds it, `BookieRegistered` is raised.
+        """
+        registration = Registration(self, bookie_id(bookie), encode_service_info(info), readonly=readonly)
+        with self._store.watch_session() as session:
+            await registration._enter(wait_s)
+            keeper = asyncio.create_task(registration._keep(session, wait_s), name=f"register {bookie}")
+            try:
+                yield registration
+            finally:
+                keeper.cancel()
+                await asyncio.wait([keeper])
+                await registration._leave()
+
+    def _path(self, bookie: BookieId, *, readonly: bool) -> str:
+        return join(self._readonly_root if readonly else self._writable_root, bookie)
+
+    # --- Cookies
+
+    async def known(self) -> frozenset[BookieId]:
+        """Every bookie that has a cookie, alive or not."""
+        return await self._ids_below(self._cookies_root)
+
+    async def cookie(self, bookie: BookieId) -> StoredCookie | None:
+        """The bookie's stored cookie. Raises `DamagedMetadata`."""
+        try:
+            node = await self._store.get(join(self._cookies_root, bookie))
+        except NoSuchNode:
+            return None
+        return StoredCookie(decode_cookie(node.data), node.stat.version)
+
+    async def create_cookie(self, cookie: Cookie) -> Version:
+        """Raises `NodeExists` if the bookie has one."""
+        path = join(self._cookies_root, cookie.bookie_id)
+        return (await self._store.create(path, encode_cookie(cookie), parents=True)).version
+
+    async def update_cookie(self, cookie: Cookie, *, expected: Version) -> Version:
+        """Raises `VersionConflict`, `NoSuchNode`."""
+        path = join(self._cookies_root, cookie.bookie_id)
+        return (await self._store.set(path, encode_cookie(cookie), expected=expected)).version
+
+    async def delete_cookie(self, bookie: BookieId, *, expected: Version) -> None:
+        """Forget the bookie: its disks cannot be used under this id again. Raises `VersionConflict`, `NoSuchNode`."""
+        await self._store.delete(join(self._cookies_root, bookie), expected=expected)
+
+
+class Registration:
+    """A bookie's place in the lists of the living."""
+
+    def __init__(self, bookies: Bookies, bookie: BookieId, data: bytes, *, readonly: bool) -> None:
+        self._bookies, self._store = bookies, bookies._store
+        self._bookie, self._data = bookie, data
+        self.readonly = readonly
+        self._changing = asyncio.Lock()  # A mode change and a re-registration must not cross.
+        self._registered_under = self._store.session
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def set_readonly(self, readonly: bool) -> None:
+        """Move to the other list: in there first, then out here, so that nobody misses the bookie."""
+        async with self._changing:
+            if readonly == self.readonly:
+                return
+            await self._put(readonly=readonly, wait_s=0.0)
+            self.readonly = readonly
+            await self._drop(readonly=not readonly)
+
+    async def wait_lost(self) -> None:
+        """Return never, or raise why the bookie could not be listed again after its session was lost."""
+        await asyncio.shield(self._lost)
+
+    async def _enter(self, wait_s: float) -> None:
+        async with self._changing:
+            session = self._store.session
+            await self._put(readonly=self.readonly, wait_s=wait_s)
+            await self._drop(readonly=not self.readonly)
+            self._registered_under = session
+
+    async def _keep(self, session: SessionWatch, wait_s: float) -> None:
+        """Register again whenever the session that holds our node is over."""
+        registered_under = self._registered_under
+        try:
+            while True:
+                while self._store.session == registered_under:
+                    await session.wait_event()
+                registered_under = await self._enter_again(wait_s)
+        except StoreClosed:
+            return
+        except Refused as error:
+            self._lost.set_exception(error)
+
+    async def _enter_again(self, wait_s: float) -> SessionId:
+        while True:
+            try:
+                await self._enter(wait_s)
+            except (SessionExpired, Unavailable):
+                await self._bookies._clock.sleep(_RETRY_S)
+            else:
+                return self._registered_under
+
+    async def _put(self, *, readonly: bool, wait_s: float) -> None:
+        path = self._bookies._path(self._bookie, readonly=readonly)
+        async with self._store.watch(path) as watch:
+            try:
+                async with asyncio.timeout(wait_s or None):
+                    while not await self._try_put(path):
+                        if not wait_s:
+                            raise TimeoutError
+                        await watch.wait_changed()
+            except TimeoutError as error:
+                raise BookieRegistered(
+                    f"bookie {self._bookie!r} is registered by another live process", bookie_id=self._bookie, path=path
+                ) from error
+
+    async def _try_put(self, path: str) -> bool:
+        """Have our node there. False if another session's is."""
+        while True:
+            try:
+                await self._store.create(path, self._data, ephemeral=True, parents=True)
+                return True
+            except MetadataOutcomeUnknown:
+                if not await self._is_ours(path):
+                    raise
+                return True
+            except NodeExists:
+                pass
+            stat = await self._store.exists(path)
+            if stat is not None and stat.owner != self._store.session:
+                return False
+            if stat is not None:
+                await self._store.set(path, self._data, expected=stat.version)
+                return True
+
+    async def _is_ours(self, path: str) -> bool:
+        stat = await self._store.exists(path)
+        return stat is not None and stat.owner == self._store.session
+
+    async def _drop(self, *, readonly: bool) -> None:
+        path = self._bookies._path(self._bookie, readonly=readonly)
+        stat = await self._store.exists(path)
+        if stat is not None and stat.owner == self._store.session:
+            try:
+                await self._store.delete(path, expected=stat.version)
+            except NoSuchNode:
+                pass
+
+    async def _leave(self) -> None:
+        try:
+            for readonly in (False, True):
+                await self._drop(readonly=readonly)
+        except (Refused, StoreClosed, Unavailable):
+            pass  # The nodes go with the session.
+        if self._lost.done():
+            self._lost.exception()  # Looked at, so that nobody is warned of an error that came too late to matter.
+        else:
+            self._lost.cancel()
+
+
+def _bookie_at(root: str, name: str) -> BookieId:
+    try:
+        return bookie_id(name)
+    except InvalidName as error:
+        raise DamagedMetadata(
+            f"{name!r} below {root!r} cannot be a bookie id",
+            hint="Java clients hang on such a node. Find out who made it, and delete it.",
+            path=join(root, name),
+        ) from error

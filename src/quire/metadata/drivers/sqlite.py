@@ -1,0 +1,173 @@
+"""Metadata in one SQLite file, shared by all processes of one machine. The embedded default.
+
+The tree and its rules are in `_sqlite_tree`, the thread that works on the file in `_sqlite_worker`; this module is what
+the event loop sees. Nothing is ever cached here: every read goes to the file, so it shows the newest commit.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+from quire.errors import InvalidUri, MetadataOutcomeUnknown, MetadataUnavailable
+from quire.metadata.api import Children, Driver, Node, Op, SessionEvent, SessionId, Stat, Target, Written
+from quire.metadata.drivers._sqlite_tree import Change, SqliteTree
+from quire.metadata.drivers._sqlite_worker import Call, Reports, SqliteWorker
+from quire.metadata.paths import parent_of
+from quire.metadata.settings import StoreSettings
+from quire.metadata.uri import MetadataUri
+from quire.runtime import Clock, Runtime
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+async def open_driver(uri: MetadataUri, settings: StoreSettings, runtime: Runtime) -> Driver:
+    """Open the file; it is created when `settings` allow it. Its folder must exist."""
+    path = Path(uri.location)
+    await asyncio.to_thread(_check_place, path, uri)
+    driver = SqliteDriver(path, settings, runtime.clock)
+    await driver.open()
+    return driver
+
+
+def _check_place(path: Path, uri: MetadataUri) -> None:
+    if not path.parent.is_dir():
+        raise InvalidUri(
+            f"the folder of {uri.text!r} does not exist", hint=f"Create {path.parent}/ first.", uri=uri.text
+        )
+    if path.is_dir():
+        raise InvalidUri(
+            f"{uri.text!r} names a folder", hint="Name a file, such as metadata.db, inside it.", uri=uri.text
+        )
+
+
+class SqliteDriver:
+    """The event loop's side of a `SqliteWorker`."""
+
+    def __init__(self, path: Path, settings: StoreSettings, clock: Clock) -> None:
+        self._path, self._settings, self._clock = path, settings, clock
+        self._loop = asyncio.get_running_loop()
+        self._worker = SqliteWorker(
+            path,
+            settings,
+            Reports(
+                session_event=lambda event, session: self._post(self._on_session_event, event, session),
+                changes=lambda changes: self._post(self._on_changes, changes),
+            ),
+        )
+        self._watches: dict[tuple[str, Target], list[Callable[[], None]]] = {}
+        self._tell: Callable[[SessionEvent], None] | None = None
+        self.session = SessionId(0)
+
+    def _post(self, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
+        """Call back on the event loop's thread."""
+        self._loop.call_soon_threadsafe(callback, *args)
+
+    async def open(self) -> None:
+        self._worker.start()
+        try:
+            self.session = await asyncio.shield(asyncio.wrap_future(self._worker.opened))
+        except asyncio.CancelledError:
+            self._worker.stop()
+            raise
+
+    # --- Reading
+
+    async def get(self, path: str) -> Node | None:
+        return await self._read(lambda tree: tree.get(path))
+
+    async def stat(self, path: str) -> Stat | None:
+        return await self._read(lambda tree: tree.stat(path))
+
+    async def children(self, path: str) -> Children | None:
+        return await self._read(lambda tree: tree.children(path))
+
+    async def sync(self) -> None:
+        """Nothing to wait for: every read sees the newest commit."""
+
+    async def _read(self, run: Callable[[SqliteTree], T]) -> T:
+        result: T = await self._call(Call(run))
+        return result
+
+    # --- Writing
+
+    async def commit(self, ops: Sequence[Op]) -> list[Written | None]:
+        session, now_ms = self.session, self._clock.wall_ms()
+        result: list[Written | None] = await self._call(
+            Call(lambda tree: [tree.apply(op, session, now_ms) for op in ops], session)
+        )
+        return result
+
+    async def _call(self, call: Call) -> Any:
+        timeout_s = self._settings.operation_timeout_s
+        self._worker.submit(call)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.wrap_future(call.result)
+        except TimeoutError as error:
+            if call.result.cancel() or call.session is None:  # Withdrawn before it began, or only a read.
+                raise MetadataUnavailable(
+                    f"the metadata file {str(self._path)!r} did not answer within {timeout_s:g} s", path=str(self._path)
+                ) from error
+            raise MetadataOutcomeUnknown(
+                f"a write to the metadata file {str(self._path)!r} took longer than {timeout_s:g} s",
+                path=str(self._path),
+            ) from error
+
+    # --- Waiting
+
+    async def watch(self, path: str, target: Target, notify: Callable[[], None]) -> Callable[[], None]:
+        self._watches.setdefault((path, target), []).append(notify)
+
+        def stop() -> None:
+            members = self._watches.get((path, target), [])
+            if notify in members:
+                members.remove(notify)
+            if not members:
+                self._watches.pop((path, target), None)
+            if not self._watches:
+                self._worker.disarm()
+
+        try:
+            await self._read(self._worker.arm)
+        except BaseException:
+            stop()
+            raise
+        return stop
+
+    def _on_changes(self, changes: list[Change] | None) -> None:
+        if changes is None:  # There were too many to tell: anything may have changed.
+            touched = set(self._watches)
+        else:
+            touched = {key for change in changes for key in _touched_by(change)} & set(self._watches)
+        for key in touched:
+            for notify in tuple(self._watches.get(key, ())):
+                notify()
+
+    def listen(self, callback: Callable[[SessionEvent], None]) -> None:
+        self._tell = callback
+
+    def _on_session_event(self, event: SessionEvent, session: SessionId) -> None:
+        self.session = session
+        if self._tell is not None:
+            self._tell(event)
+            if event is SessionEvent.EXPIRED:
+                self._tell(SessionEvent.RESUMED)  # The new session has begun with the same transaction.
+
+    # --- Closing
+
+    async def aclose(self) -> None:
+        self._worker.stop()
+        await asyncio.shield(asyncio.wrap_future(self._worker.closed))
+        self._worker.join()
+
+
+def _touched_by(change: Change) -> list[tuple[str, Target]]:
+    if not change.existence:
+        return [(change.path, Target.NODE)]
+    return [
+        (change.path, Target.NODE),
+        (change.path, Target.CHILDREN),
+        (parent_of(change.path), Target.CHILDREN),
+    ]

@@ -1,0 +1,25 @@
+"""What may be tuned about a metadata store."""
+
+from dataclasses import dataclass
+
+from quire.errors import InvalidArgument
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How patient a store handle is, and how long the store waits for a silent one."""
+
+    operation_timeout_s: float = 10.0
+    """Longest wait of one call, connecting included. Then it fails with an error that names the servers."""
+
+    session_timeout_s: float = 10.0
+    """How long after its last sign of life a client's ephemeral nodes stay. Shorter finds dead processes sooner;
+    a process that is stopped for longer than this (debugged, swapped out, suspended) loses its session."""
+
+    create_missing: bool = True
+    """Whether a store that is a file may be created. Commands that only look say no, so that a mistyped name is an
+    error and leaves nothing behind."""
+
+    def __post_init__(self) -> None:
+        if self.operation_timeout_s <= 0 or self.session_timeout_s <= 0:
+            raise InvalidArgument("metadata timeouts must be positive", hint="Give seconds greater than zero.")

@@ -1,0 +1,168 @@
+"""Bookie registration and cookies over any store."""
+
+import asyncio
+
+import pytest
+
+from quire.codec.cookie import Cookie
+from quire.codec.registration import BookieServiceInfo, Endpoint
+from quire.errors import BookieRegistered, DamagedMetadata, InvalidName, NodeExists, NoSuchNode, VersionConflict
+from quire.metadata import ANY_VERSION, BookieListing, Cluster, MetadataStore, attach_cluster
+from quire.runtime import real_runtime
+from quire.types import BookieId
+from tests.contract.metadata.backends import Backend, expire
+from tests.contract.metadata.clusters import new_cluster
+
+BK1, BK2, FOUR = BookieId("bk1:3181"), BookieId("bk2:3181"), BookieId("bookie-four")
+
+
+def info(host: str = "bk1") -> BookieServiceInfo:
+    return BookieServiceInfo((Endpoint("bookie", host, 3181, "bookie-rpc", extensions=("tls",)),), {"k": "v"})
+
+
+def listing(writable: set[BookieId], readonly: set[BookieId]) -> BookieListing:
+    return BookieListing(frozenset(writable), frozenset(readonly))
+
+
+@pytest.fixture
+async def store(backend: Backend) -> MetadataStore:
+    return await backend.open()
+
+
+@pytest.fixture
+async def cluster(backend: Backend, store: MetadataStore) -> Cluster:
+    return await new_cluster(backend, store)
+
+
+async def other_client(backend: Backend, cluster: Cluster) -> Cluster:
+    return await attach_cluster(await backend.open(), cluster.uri, real_runtime())
+
+
+async def test_a_registered_bookie_is_listed_and_reachable(backend: Backend, cluster: Cluster) -> None:
+    other = await other_client(backend, cluster)
+    assert await other.bookies.listing() == listing(set(), set())
+    async with cluster.bookies.register(FOUR, info("host-four")):
+        assert await other.bookies.listing() == listing({FOUR}, set())
+        assert await other.bookies.service_info(FOUR) == info("host-four")
+    assert await other.bookies.listing() == listing(set(), set())
+    with pytest.raises(NoSuchNode):
+        await other.bookies.service_info(FOUR)
+
+
+async def test_a_bookie_changes_its_mode_without_leaving_the_lists(backend: Backend, cluster: Cluster) -> None:
+    async with cluster.bookies.register(BK1, info()) as registration:
+        await registration.set_readonly(True)
+        assert await cluster.bookies.listing() == listing(set(), {BK1})
+        assert await cluster.bookies.service_info(BK1) == info()
+        await registration.set_readonly(True)
+        await registration.set_readonly(False)
+        assert await cluster.bookies.listing() == listing({BK1}, set())
+    assert await cluster.bookies.listing() == listing(set(), set())
+
+
+async def test_where_a_bookie_is_in_both_lists_writable_wins(cluster: Cluster) -> None:
+    async with cluster.bookies.register(BK1, info(), readonly=True):
+        await cluster.store.create(f"{cluster.paths.writable}/{BK1}", ephemeral=True)
+        assert await cluster.bookies.listing() == listing({BK1}, set())
+
+
+async def test_a_bookie_without_data_is_reached_by_its_id(cluster: Cluster) -> None:
+    await cluster.store.create(f"{cluster.paths.writable}/{BK1}", ephemeral=True)
+    endpoint = (await cluster.bookies.service_info(BK1)).rpc_endpoint
+    assert endpoint is not None
+    assert (endpoint.host, endpoint.port) == ("bk1", 3181)
+
+
+async def test_a_second_process_under_the_same_id_is_refused(backend: Backend, cluster: Cluster) -> None:
+    other = await other_client(backend, cluster)
+    async with cluster.bookies.register(BK1, info()):
+        with pytest.raises(BookieRegistered, match="bk1:3181"):
+            async with other.bookies.register(BK1, info("thief")):
+                raise AssertionError("two processes are the same bookie")
+        assert await other.bookies.service_info(BK1) == info()
+
+
+async def test_a_restarted_bookie_waits_for_its_predecessors_session_to_end(backend: Backend, cluster: Cluster) -> None:
+    await backend.leave_ephemeral_of_dead_client(f"{cluster.paths.writable}/{BK1}")
+    assert await cluster.bookies.listing() == listing({BK1}, set())
+    async with asyncio.timeout(30), cluster.bookies.register(BK1, info(), wait_s=20):
+        assert await cluster.bookies.service_info(BK1) == info()
+
+
+async def test_a_bookie_that_lost_its_session_is_listed_again(backend: Backend, cluster: Cluster) -> None:
+    other = await other_client(backend, cluster)
+    async with cluster.bookies.register(BK1, info(), wait_s=10):
+        before = cluster.store.session
+        await expire(backend, cluster.store)
+        async with asyncio.timeout(30):
+            async for found in other.bookies.follow():
+                if found == listing({BK1}, set()) and cluster.store.session != before:
+                    break
+        stat = await other.store.exists(f"{cluster.paths.writable}/{BK1}")
+        assert stat is not None
+        assert stat.owner == cluster.store.session
+
+
+async def test_followers_see_bookies_come_and_go(backend: Backend, cluster: Cluster) -> None:
+    other = await other_client(backend, cluster)
+    seen = other.bookies.follow()
+    async with asyncio.timeout(30):
+        assert await anext(seen) == listing(set(), set())
+        async with cluster.bookies.register(BK1, info()) as registration:
+            assert await anext(seen) == listing({BK1}, set())
+            async with cluster.bookies.register(BK2, info("bk2")):
+                assert await anext(seen) == listing({BK1, BK2}, set())
+            assert await anext(seen) == listing({BK1}, set())
+            await registration.set_readonly(True)
+            assert await anext(seen) == listing(set(), {BK1})
+        assert await anext(seen) == listing(set(), set())
+    await seen.aclose()
+
+
+async def test_impossible_ids_are_refused_and_foreign_nodes_reported(cluster: Cluster) -> None:
+    for impossible in ("a b", "readonly", "ReadOnly", "a,b", ""):
+        with pytest.raises(InvalidName):
+            async with cluster.bookies.register(BookieId(impossible), info()):
+                raise AssertionError("registered")
+    assert await cluster.bookies.listing() == listing(set(), set())
+    await cluster.store.create(f"{cluster.paths.writable}/not a bookie")
+    with pytest.raises(DamagedMetadata, match="not a bookie"):
+        await cluster.bookies.listing()
+
+
+async def test_damaged_registration_data_is_named(cluster: Cluster) -> None:
+    await cluster.store.create(f"{cluster.paths.writable}/{BK1}", b"\x32\x7f", ephemeral=True)
+    with pytest.raises(DamagedMetadata, match="bk1:3181"):
+        await cluster.bookies.service_info(BK1)
+
+
+# --- Cookies
+
+
+async def test_cookies_are_created_once_updated_by_version_and_deleted(cluster: Cluster) -> None:
+    cookie = Cookie(BK1, ("/journal",), ("/a", "/b"), instance_id=await cluster.instance_id())
+    assert await cluster.bookies.cookie(BK1) is None
+    assert await cluster.bookies.known() == frozenset()
+    version = await cluster.bookies.create_cookie(cookie)
+    with pytest.raises(NodeExists):
+        await cluster.bookies.create_cookie(cookie)
+    stored = await cluster.bookies.cookie(BK1)
+    assert stored is not None
+    assert (stored.cookie, stored.version) == (cookie, version)
+    assert await cluster.bookies.known() == {BK1}
+
+    grown = Cookie(BK1, ("/journal",), ("/a", "/b", "/c"), instance_id=cookie.instance_id)
+    newer = await cluster.bookies.update_cookie(grown, expected=version)
+    with pytest.raises(VersionConflict):
+        await cluster.bookies.update_cookie(cookie, expected=version)
+    with pytest.raises(VersionConflict):
+        await cluster.bookies.delete_cookie(BK1, expected=version)
+    await cluster.bookies.delete_cookie(BK1, expected=newer)
+    assert await cluster.bookies.known() == frozenset()
+
+
+async def test_a_damaged_cookie_is_named(cluster: Cluster) -> None:
+    await cluster.bookies.create_cookie(Cookie(BK1, ("/j",), ("/l",)))
+    await cluster.store.set(f"{cluster.paths.cookies}/{BK1}", b"5\ngarbage", expected=ANY_VERSION)
+    with pytest.raises(DamagedMetadata):
+        await cluster.bookies.cookie(BK1)

@@ -1,0 +1,312 @@
+"""SQLite metadata shared by real processes, some of which are killed or stopped at the worst moment."""
+
+import asyncio
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quire.errors import (
+    DamagedMetadata,
+    InvalidUri,
+    MetadataUnavailable,
+    NotInitialised,
+    Refused,
+    VersionConflict,
+)
+from quire.metadata import ANY_VERSION, MetadataStore, StoreSettings, open_store
+from tests.waiting import eventually
+
+INCREMENTS = 2500
+
+# Adds one by compare-and-swap until its own counter says that it has done so `INCREMENTS` times. Both counters move in
+# one transaction, so a process that is killed anywhere goes on exactly where it was.
+COUNTING = """
+import asyncio, sys
+from quire.errors import NodeExists, VersionConflict
+from quire.metadata import Set, open_store
+
+async def main(uri, name, times):
+    async with open_store(uri) as store:
+        own = f"/done-{name}"
+        try:
+            await store.create(own, b"0")
+        except NodeExists:
+            pass
+        print("ready", flush=True)
+        while True:
+            total, done = await store.get("/total"), await store.get(own)
+            if int(done.data) == int(times):
+                return
+            try:
+                await store.transaction(
+                    Set("/total", b"%d" % (int(total.data) + 1), total.stat.version),
+                    Set(own, b"%d" % (int(done.data) + 1), done.stat.version),
+                )
+            except VersionConflict:
+                pass
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+OWNING = """
+import asyncio, sys
+from quire.metadata import SessionEvent, StoreSettings, open_store
+
+async def main(uri):
+    async with open_store(uri, settings=StoreSettings(session_timeout_s=1.0)) as store:
+        with store.watch_session() as session:
+            await store.create("/mine", ephemeral=True)
+            print("created", flush=True)
+            while await session.wait_event() is not SessionEvent.EXPIRED:
+                pass
+            print("expired", await store.exists("/mine"), flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path}/metadata.db"
+
+
+@pytest.fixture
+def started() -> Iterator[list["subprocess.Popen[bytes]"]]:
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def start(started: list["subprocess.Popen[bytes]"], program: str, *args: str) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen([sys.executable, "-c", program, *args], stdout=subprocess.PIPE)
+    started.append(process)
+    return process
+
+
+async def line_of(process: "subprocess.Popen[bytes]") -> bytes:
+    assert process.stdout is not None
+    async with asyncio.timeout(30):
+        return await asyncio.to_thread(process.stdout.readline)
+
+
+async def number_at(store: MetadataStore, path: str) -> int:
+    return int((await store.get(path)).data) if await store.exists(path) else 0
+
+
+async def test_four_processes_count_exactly_though_one_is_killed_halfway(
+    uri: str, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    async with open_store(uri) as store:
+        await store.create("/total", b"0")
+        processes = [start(started, COUNTING, uri, str(number), str(INCREMENTS)) for number in range(4)]
+
+        async def halfway() -> bool:
+            return await number_at(store, "/done-0") >= INCREMENTS // 2
+
+        await eventually(halfway, within_s=100, what="the first process is halfway")
+        processes[0].kill()
+        assert processes[0].wait() == -signal.SIGKILL
+        survived = await number_at(store, "/done-0")
+        assert INCREMENTS // 2 <= survived < INCREMENTS, "it was not killed halfway"
+        processes[0] = start(started, COUNTING, uri, "0", str(INCREMENTS))
+        for process in processes:
+            assert await asyncio.to_thread(process.wait, 110) == 0
+        assert await number_at(store, "/total") == 4 * INCREMENTS
+
+
+async def test_processes_killed_at_random_moments_never_leave_half_a_write(
+    uri: str, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    """The total is the sum of what each process says it did, after every one of many kills."""
+    rng = random.Random(20260117)
+    async with open_store(uri) as store:
+        await store.create("/total", b"0")
+        for round in range(12):
+            process = start(started, COUNTING, uri, "victim", "1000000")
+            assert await line_of(process) == b"ready\n"
+            target = await number_at(store, "/done-victim") + rng.randrange(1, 60)
+
+            async def reached(target: int = target) -> bool:
+                return await number_at(store, "/done-victim") >= target
+
+            await eventually(reached, within_s=60)
+            process.kill()
+            process.wait()
+            assert await number_at(store, "/total") == await number_at(store, "/done-victim"), f"round {round}"
+    with sqlite3.connect(uri.removeprefix("sqlite:")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+async def test_a_stopped_process_loses_its_session_and_learns_of_it(
+    uri: str, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    process = start(started, OWNING, uri)
+    assert await line_of(process) == b"created\n"
+    async with open_store(uri) as store:
+        process.send_signal(signal.SIGSTOP)
+
+        async def gone() -> bool:
+            return await store.exists("/mine") is None
+
+        await eventually(gone, what="the stopped process's ephemeral node goes")
+        process.send_signal(signal.SIGCONT)
+    assert await line_of(process) == b"expired None\n"
+
+
+async def test_a_watcher_far_behind_is_woken_all_the_same(uri: str) -> None:
+    """More changes than the change log keeps, while the watcher's thread does not run."""
+    async with open_store(uri) as watcher, open_store(uri) as writer:
+        await writer.create("/watched")
+        await writer.create("/busy")
+        async with watcher.watch("/watched") as watch:
+            await writer.set("/watched", b"new", expected=ANY_VERSION)
+            await asyncio.gather(*(writer.set("/busy", b"", expected=ANY_VERSION) for _ in range(6000)))
+            async with asyncio.timeout(10):
+                await watch.wait_changed()
+
+
+async def test_a_session_granted_before_a_reboot_has_lapsed(uri: str) -> None:
+    """The monotonic clock restarts at a reboot, so such a lease seems to end far in the future."""
+    async with open_store(uri) as store:
+        await store.create("/mine", ephemeral=True)
+        session = store.session
+        with sqlite3.connect(uri.removeprefix("sqlite:")) as connection:
+            connection.execute("UPDATE sessions SET lapses_s = lapses_s + 1e6 WHERE id = ?", (session,))
+            connection.execute("UPDATE sessions SET timeout_s = 10")
+        connection.close()
+        async with open_store(uri) as other:
+
+            async def gone() -> bool:
+                stat = await other.exists("/mine")
+                return stat is None
+
+            await eventually(gone)
+
+
+async def test_many_processes_may_create_the_file_at_once(
+    tmp_path: Path, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    program = """
+import asyncio, sys
+from quire.metadata import open_store
+
+async def main(uri, name):
+    async with open_store(uri) as store:
+        await store.create(f"/{name}")
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+    uri = f"sqlite:{tmp_path}/new.db"
+    processes = [start(started, program, uri, f"process-{number}") for number in range(6)]
+    for process in processes:
+        assert await asyncio.to_thread(process.wait, 60) == 0
+    async with open_store(uri) as store:
+        assert len((await store.children("/")).names) == 6
+
+
+# --- Bad input
+
+
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are my notes\n" * 100)
+    with pytest.raises(DamagedMetadata, match=r"notes\.txt"):
+        async with open_store(f"sqlite:{path}"):
+            raise AssertionError("opened")
+    assert path.read_text() == "these are my notes\n" * 100
+
+
+async def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(Refused, match="another program"):
+        async with open_store(f"sqlite:{path}"):
+            raise AssertionError("opened")
+    assert path.read_bytes() == before
+
+
+async def test_a_newer_format_is_refused(uri: str) -> None:
+    async with open_store(uri):
+        pass
+    with sqlite3.connect(uri.removeprefix("sqlite:")) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(Refused, match="99"):
+        async with open_store(uri):
+            raise AssertionError("opened")
+
+
+async def test_missing_folders_folders_and_missing_files_are_named(tmp_path: Path) -> None:
+    looking = StoreSettings(create_missing=False)
+    for uri, settings, error in (
+        (f"sqlite:{tmp_path}/nowhere/m.db", None, InvalidUri),
+        (f"sqlite:{tmp_path}", None, InvalidUri),
+        (f"sqlite:{tmp_path}/absent.db", looking, NotInitialised),
+    ):
+        with pytest.raises(error) as caught:
+            async with open_store(uri, settings=settings):
+                raise AssertionError("opened")
+        assert caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_file_locked_by_another_process_is_an_error_within_the_deadline(uri: str) -> None:
+    async with open_store(uri, settings=StoreSettings(operation_timeout_s=0.5)) as store:
+        connection = sqlite3.connect(uri.removeprefix("sqlite:"), isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            with pytest.raises(MetadataUnavailable, match=r"metadata\.db"):
+                await store.create("/a")
+            assert await store.exists("/a") is None
+        finally:
+            connection.execute("ROLLBACK")
+            connection.close()
+        await store.create("/a")
+
+
+async def test_a_damaged_file_is_reported_as_damage(uri: str) -> None:
+    async with open_store(uri) as store:
+        await store.create("/a", b"x" * 100_000)
+    path = Path(uri.removeprefix("sqlite:"))
+    data = bytearray(path.read_bytes())
+    data[4096 : len(data)] = b"\xa5" * (len(data) - 4096)
+    path.write_bytes(data)
+    with pytest.raises(DamagedMetadata):
+        async with open_store(uri) as store:
+            await store.get("/a")
+
+
+async def test_conflicts_inside_one_batch_fail_alone(uri: str) -> None:
+    """Calls that share one transaction of the file are still independent of each other."""
+    async with open_store(uri) as store:
+        version = (await store.create("/a")).version
+        results = await asyncio.gather(
+            *(store.set("/a", b"%d" % number, expected=version) for number in range(10)), return_exceptions=True
+        )
+        assert sum(isinstance(result, VersionConflict) for result in results) == 9
+        assert (await store.get("/a")).data == b"0"
+
+
+async def test_closing_ends_the_thread_and_the_session(uri: str) -> None:
+    before = set(threading.enumerate())
+    async with open_store(uri) as store:
+        assert set(threading.enumerate()) - before
+        await store.create("/mine", ephemeral=True)
+    assert set(threading.enumerate()) - before == set()
+    async with open_store(uri) as store:
+        assert await store.exists("/mine") is None
