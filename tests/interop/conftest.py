@@ -1,0 +1,73 @@
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from quire.metadata import Cluster, init_cluster, open_store, parse_uri
+from quire.runtime import real_runtime
+from tests.interop.peer import ApacheCluster, JavaPeer
+from tests.interop.shell import BookieShell
+from tests.servers.zookeeper import ZooKeeperServer
+
+LAYOUTS = ("flat", "hierarchical", "longhierarchical")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place for one cluster: a root of its own on the server. Its parent exists, as Apache's tools demand."""
+
+    address: str
+    root: str
+
+    def uri(self, layout: str | None = None) -> str:
+        """Without a layout, the URI of a client that takes what is stored."""
+        return f"zk{f'+{layout}' if layout else ''}://{self.address}{self.root}"
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def java(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    """One Java process for all tests. It is the younger one, so that the server is there until it has ended."""
+    peer = JavaPeer(tmp_path_factory.mktemp("java") / "stderr.log")
+    yield peer
+    peer.stop()
+
+
+@pytest.fixture
+def site(zookeeper: ZooKeeperServer) -> Site:
+    return Site(zookeeper.address, f"/interop-{uuid4().hex}")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> BookieShell:
+    return BookieShell(tmp_path)
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def cluster(site: Site, layout: str) -> AsyncIterator[Cluster]:
+    """A new cluster of ours."""
+    uri = parse_uri(site.uri(layout))
+    async with open_store(uri) as store:
+        yield await init_cluster(store, uri, real_runtime())
+
+
+@pytest.fixture
+async def apache(java: JavaPeer, site: Site, cluster: Cluster) -> AsyncIterator[ApacheCluster]:
+    """The same cluster in Java, opened by a URI that names no layout."""
+    async with java.open(site.uri()) as opened:
+        yield opened

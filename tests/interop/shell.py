@@ -1,0 +1,54 @@
+"""BookKeeper's own command line, `bookkeeper shell`, one process for each command as an operator would start it."""
+
+import asyncio
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.interop.jvm import java_command
+
+_ENDS_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShellRun:
+    """What a command left: its exit code, and everything it printed or logged."""
+
+    code: int
+    text: str
+
+    def ledgers(self) -> list[int]:
+        """The ledger ids it named. Release 4.17 prints `ledgerID: 7`, 4.18 logs the attribute `ledgerId=7`."""
+        return [int(number) for number in re.findall(r"ledgerI[dD][:=] ?([0-9]+)", self.text)]
+
+    def bookies(self) -> list[tuple[str, str, int]]:
+        """The bookies it named: id, IP address and port."""
+        found = re.findall(r"BookieID:(\S+), IP:([0-9.]+|UNKNOWN), Port:([0-9]+)", self.text)
+        return sorted((bookie, ip, int(port)) for bookie, ip, port in found)
+
+
+class BookieShell:
+    """Runs commands with a configuration file that names nothing but a metadata service."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def run(self, uri: str, *words: str) -> ShellRun:
+        configuration = self._folder / "bk_server.conf"
+        configuration.write_text(f"metadataServiceUri={uri}\n")
+        process = await asyncio.create_subprocess_exec(
+            *java_command("org.apache.bookkeeper.bookie.BookieShell", "-conf", str(configuration), *words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(_ENDS_WITHIN_S):
+                printed, _ = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+        assert process.returncode is not None
+        return ShellRun(process.returncode, printed.decode(errors="replace"))
