@@ -18,12 +18,22 @@ implements; nothing above this package can tell which one it is.
 
 import asyncio
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NewType, Protocol, Self
 
-from quire.errors import InvalidArgument, NodeExists, NodeNotEmpty, NoSuchNode, RequestTooLarge, StoreClosed
+from quire.errors import (
+    InvalidArgument,
+    NodeExists,
+    NodeNotEmpty,
+    NoSuchNode,
+    RequestTooLarge,
+    SessionExpired,
+    StoreClosed,
+    Unavailable,
+)
 from quire.metadata.paths import ROOT, ancestors_of, check_path, join, parent_of
+from quire.runtime import AsyncioClock, Clock
 
 Version = NewType("Version", int)
 SessionId = NewType("SessionId", int)
@@ -31,6 +41,7 @@ SessionId = NewType("SessionId", int)
 ANY_VERSION: Final = Version(-1)  # As an expectation: whatever is there. Every real version is 0 or more.
 
 REQUEST_BYTES_MAX: Final = 1_000_000  # Paths and data of one request. ZooKeeper drops connections at 1,048,575.
+_RETRY_S: Final = 0.2  # Between tries to finish what must not be left undone.
 _RACES_MAX: Final = 100  # Rounds against others who delete what we create, or the reverse, before giving up.
 
 
@@ -159,9 +170,12 @@ class Driver(Protocol):
 class MetadataStore:
     """A handle on one metadata store, and one session in it. Made by `quire.metadata.open_store`."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, clock: Clock | None = None) -> None:
         self._driver = driver
+        self._clock = clock or AsyncioClock()
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._unfinished: set[asyncio.Task[None]] = set()
         self._watches: set[Watch] = set()
         self._session_watches: set[SessionWatch] = set()
         driver.listen(self._on_session_event)
@@ -242,17 +256,25 @@ class MetadataStore:
 
     async def delete_tree(self, path: str) -> None:
         """Delete a node and all below it. Not atomic; nodes that others add meanwhile are deleted too."""
-        for _ in range(_RACES_MAX):
+        if check_path(path) == ROOT:
+            raise InvalidArgument("the whole tree cannot be deleted", hint="Name a node below the root.", path=path)
+        refilled = 0
+        doomed = [path]  # Each before what is below it: the last one is deleted first.
+        while doomed:
             try:
-                for name in (await self.children(path)).names:
-                    await self.delete_tree(join(path, name))
-                await self.delete(path, expected=ANY_VERSION)
+                names = (await self.children(doomed[-1])).names
+                if names:
+                    doomed += [join(doomed[-1], name) for name in names]
+                    continue
+                await self.delete(doomed[-1], expected=ANY_VERSION)
             except NodeNotEmpty:
+                refilled += 1
+                if refilled == _RACES_MAX:
+                    raise
                 continue
             except NoSuchNode:
                 pass
-            return
-        raise NodeNotEmpty(f"{path!r} is filled as fast as it is emptied", path=path)
+            doomed.pop()
 
     async def transaction(self, *ops: Op) -> list[Written | None]:
         """Carry out all operations, or none and raise what refused the first impossible one.
@@ -263,6 +285,42 @@ class MetadataStore:
         driver = self._open_driver()
         _check_ops(ops)
         return await driver.commit(ops) if ops else []
+
+    # --- What must not be left undone
+
+    async def finish(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Carry out `work` of this session, such as giving up an ephemeral node, even if the store is out of reach now.
+
+        Returns after the first try. If that one failed because the store was unavailable, the work is tried again in
+        the background until it succeeds, the session is over (and its nodes with it), or the store is closed. Nor does
+        it stop when the caller is cancelled. Anything else that `work` raises is a bug, and reported to the event loop.
+        """
+        if self._closed:
+            return
+        tried = asyncio.Event()
+        task = asyncio.create_task(self._work_until_done(work, tried), name="metadata clean-up")
+        self._unfinished.add(task)
+        task.add_done_callback(self._on_finished)
+        task.add_done_callback(lambda _: tried.set())
+        await tried.wait()
+
+    async def _work_until_done(self, work: Callable[[], Awaitable[None]], tried: asyncio.Event) -> None:
+        session = self.session
+        while self.session == session:
+            try:
+                await work()
+                break
+            except (SessionExpired, StoreClosed):
+                break  # What was to be cleaned up has gone with the session.
+            except Unavailable:
+                tried.set()
+                await self._clock.sleep(_RETRY_S)
+
+    def _on_finished(self, task: asyncio.Task[None]) -> None:
+        self._unfinished.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = "cleaning up in the metadata store failed"
+            task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
 
     # --- Waiting
 
@@ -276,6 +334,7 @@ class MetadataStore:
 
     def watch_session(self) -> "SessionWatch":
         """Watch this handle's own session. Use with `with`."""
+        self._open_driver()
         return SessionWatch(self._session_watches)
 
     def _on_session_event(self, event: SessionEvent) -> None:
@@ -290,14 +349,25 @@ class MetadataStore:
         return self._driver
 
     async def aclose(self) -> None:
-        """End the session and let go of the backend. Whoever still waits on a watch gets `StoreClosed`."""
-        if self._closed:
-            return
-        self._closed = True
+        """End the session and let go of the backend. Whoever still waits on a watch gets `StoreClosed`.
+
+        Once begun, closing goes on to its end, also if whoever asked for it is cancelled.
+        """
+        if self._closing is None:
+            self._closed = True
+            self._closing = asyncio.create_task(self._close(), name="metadata store closes")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         for watch in tuple(self._watches):
             watch._end()
         for session_watch in tuple(self._session_watches):
             session_watch._end()
+        unfinished = tuple(self._unfinished)
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.wait(unfinished)
         await self._driver.aclose()
 
     async def __aenter__(self) -> Self:
@@ -325,8 +395,12 @@ class Watch:
 
     async def __aenter__(self) -> Self:
         driver = self._store._open_driver()
-        self._stop = await driver.watch(self._path, self._target, self._wake.set)
-        self._store._watches.add(self)
+        self._store._watches.add(self)  # First: closing the store must find whoever is about to wait.
+        try:
+            self._stop = await driver.watch(self._path, self._target, self._wake.set)
+        except BaseException:
+            self._store._watches.discard(self)
+            raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -423,7 +497,13 @@ def _check_ops(ops: Sequence[Op]) -> None:
                 )
         elif op.expected < ANY_VERSION:
             raise InvalidArgument(f"{op.expected} is no version of {path!r}", hint="Use a version that was read.")
-        size += len(path) * 4 + (len(op.data) if isinstance(op, Create | Set) else 0)
+        size += len(path) * 4
+        if isinstance(op, Create | Set):
+            if not isinstance(op.data, bytes):
+                raise InvalidArgument(
+                    f"the data of {path!r} is a {type(op.data).__name__}, not bytes", hint="Encode it first.", path=path
+                )
+            size += len(op.data)
     if size > REQUEST_BYTES_MAX:
         raise RequestTooLarge(
             f"a metadata request of {size} bytes is over the limit of {REQUEST_BYTES_MAX}", bytes=size, path=ops[0].path

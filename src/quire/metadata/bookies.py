@@ -25,7 +25,7 @@ from quire.errors import (
     StoreClosed,
     Unavailable,
 )
-from quire.metadata.api import MetadataStore, SessionId, SessionWatch, Version, wait_any_changed
+from quire.metadata.api import ANY_VERSION, MetadataStore, SessionId, SessionWatch, Version, wait_any_changed
 from quire.metadata.paths import join, name_of
 from quire.runtime import Clock
 from quire.types import BookieId, bookie_id
@@ -55,6 +55,7 @@ class Bookies:
     ) -> None:
         self._store, self._clock = store, clock
         self._writable_root, self._readonly_root, self._cookies_root = writable_root, readonly_root, cookies_root
+        self._registered: set[BookieId] = set()
 
     # --- Who lives
 
@@ -110,15 +111,21 @@ class Bookies:
         another live session holds it, `BookieRegistered` is raised.
         """
         registration = Registration(self, bookie_id(bookie), encode_service_info(info), readonly=readonly)
-        with self._store.watch_session() as session:
-            await registration._enter(wait_s)
-            keeper = asyncio.create_task(registration._keep(session, wait_s), name=f"register {bookie}")
-            try:
-                yield registration
-            finally:
-                keeper.cancel()
-                await asyncio.wait([keeper])
-                await registration._leave()
+        if bookie in self._registered:
+            raise BookieRegistered(f"bookie {bookie!r} is registered by this very process", bookie_id=bookie)
+        self._registered.add(bookie)
+        try:
+            with self._store.watch_session() as session:
+                await registration._enter(wait_s)
+                keeper = asyncio.create_task(registration._keep(session, wait_s), name=f"register {bookie}")
+                try:
+                    yield registration
+                finally:
+                    keeper.cancel()
+                    await asyncio.wait([keeper])
+        finally:
+            self._registered.discard(bookie)
+            await registration._leave()
 
     def _path(self, bookie: BookieId, *, readonly: bool) -> str:
         return join(self._readonly_root if readonly else self._writable_root, bookie)
@@ -158,30 +165,37 @@ class Registration:
     def __init__(self, bookies: Bookies, bookie: BookieId, data: bytes, *, readonly: bool) -> None:
         self._bookies, self._store = bookies, bookies._store
         self._bookie, self._data = bookie, data
-        self.readonly = readonly
+        self.readonly = readonly  # The list it belongs in; a move that failed halfway is repeated.
+        self._settled = False
         self._changing = asyncio.Lock()  # A mode change and a re-registration must not cross.
         self._registered_under = self._store.session
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._refusal: Refused | None = None
 
     async def set_readonly(self, readonly: bool) -> None:
         """Move to the other list: in there first, then out here, so that nobody misses the bookie."""
         async with self._changing:
-            if readonly == self.readonly:
-                return
-            await self._put(readonly=readonly, wait_s=0.0)
-            self.readonly = readonly
-            await self._drop(readonly=not readonly)
+            if readonly != self.readonly or not self._settled:
+                self.readonly = readonly
+                await self._settle(wait_s=0.0)
 
     async def wait_lost(self) -> None:
-        """Return never, or raise why the bookie could not be listed again after its session was lost."""
-        await asyncio.shield(self._lost)
+        """Raise why the bookie could not be listed again after its session was lost, or `StoreClosed` at the end."""
+        await self._over.wait()
+        raise self._refusal or StoreClosed(f"the registration of bookie {self._bookie!r} has ended")
 
     async def _enter(self, wait_s: float) -> None:
         async with self._changing:
             session = self._store.session
-            await self._put(readonly=self.readonly, wait_s=wait_s)
-            await self._drop(readonly=not self.readonly)
+            await self._settle(wait_s)
             self._registered_under = session
+
+    async def _settle(self, wait_s: float) -> None:
+        """Be in the right list, and only there."""
+        self._settled = False
+        await self._put(readonly=self.readonly, wait_s=wait_s)
+        await self._drop(readonly=not self.readonly)
+        self._settled = True
 
     async def _keep(self, session: SessionWatch, wait_s: float) -> None:
         """Register again whenever the session that holds our node is over."""
@@ -194,7 +208,8 @@ class Registration:
         except StoreClosed:
             return
         except Refused as error:
-            self._lost.set_exception(error)
+            self._refusal = error
+            self._over.set()
 
     async def _enter_again(self, wait_s: float) -> SessionId:
         while True:
@@ -208,16 +223,17 @@ class Registration:
     async def _put(self, *, readonly: bool, wait_s: float) -> None:
         path = self._bookies._path(self._bookie, readonly=readonly)
         async with self._store.watch(path) as watch:
-            try:
-                async with asyncio.timeout(wait_s or None):
-                    while not await self._try_put(path):
-                        if not wait_s:
-                            raise TimeoutError
+            deadline_s = self._bookies._clock.monotonic() + wait_s
+            while not await self._try_put(path):
+                try:
+                    async with asyncio.timeout(max(0.0, deadline_s - self._bookies._clock.monotonic())):
                         await watch.wait_changed()
-            except TimeoutError as error:
-                raise BookieRegistered(
-                    f"bookie {self._bookie!r} is registered by another live process", bookie_id=self._bookie, path=path
-                ) from error
+                except TimeoutError as error:
+                    raise BookieRegistered(
+                        f"bookie {self._bookie!r} is registered by another live process",
+                        bookie_id=self._bookie,
+                        path=path,
+                    ) from error
 
     async def _try_put(self, path: str) -> bool:
         """Have our node there. False if another session's is."""
@@ -225,10 +241,13 @@ class Registration:
             try:
                 await self._store.create(path, self._data, ephemeral=True, parents=True)
                 return True
-            except MetadataOutcomeUnknown:
-                if not await self._is_ours(path):
-                    raise
-                return True
+            except MetadataOutcomeUnknown as unknown:
+                try:
+                    if await self._is_ours(path):
+                        return True
+                except (Unavailable, SessionExpired) as error:
+                    raise unknown from error
+                raise
             except NodeExists:
                 pass
             stat = await self._store.exists(path)
@@ -243,24 +262,21 @@ class Registration:
         return stat is not None and stat.owner == self._store.session
 
     async def _drop(self, *, readonly: bool) -> None:
+        """Remove our node from a list. Another session's stays: it is not ours to say that it is dead."""
         path = self._bookies._path(self._bookie, readonly=readonly)
-        stat = await self._store.exists(path)
-        if stat is not None and stat.owner == self._store.session:
+        if await self._is_ours(path):
             try:
-                await self._store.delete(path, expected=stat.version)
+                await self._store.delete(path, expected=ANY_VERSION)
             except NoSuchNode:
                 pass
 
     async def _leave(self) -> None:
-        try:
-            for readonly in (False, True):
-                await self._drop(readonly=readonly)
-        except (Refused, StoreClosed, Unavailable):
-            pass  # The nodes go with the session.
-        if self._lost.done():
-            self._lost.exception()  # Looked at, so that nobody is warned of an error that came too late to matter.
-        else:
-            self._lost.cancel()
+        await self._store.finish(self._drop_both)
+        self._over.set()
+
+    async def _drop_both(self) -> None:
+        for readonly in (False, True):
+            await self._drop(readonly=readonly)
 
 
 def _bookie_at(root: str, name: str) -> BookieId:

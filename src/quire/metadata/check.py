@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from quire.codec.layout import ETCD, FLAT
-from quire.codec.ledger_paths import ETCD_LEDGERS, ID_PREFIX, TREES, ledger_id_at
+from quire.codec.layout import ETCD
+from quire.codec.ledger_paths import ETCD_LEDGERS, ID_PREFIX, TREES, is_tree_name, ledger_id_at
 from quire.codec.registration import decode_service_info
 from quire.errors import DamagedMetadata, InvalidName, NoSuchLedger, NoSuchNode
 from quire.metadata.cluster import SPECIAL_NAMES, Cluster
@@ -110,36 +110,39 @@ async def _cookies(cluster: Cluster) -> AsyncIterator[Finding]:
 
 async def _strays(cluster: Cluster) -> AsyncIterator[Finding]:
     """Nodes at places where only ledgers belong. Java bookies take some of them for ledgers."""
-    layout, root = cluster.layout, cluster.uri.root
-    if layout == ETCD:
-        candidates = [f"{ETCD_LEDGERS}/{name}" for name in await _names(cluster, join(root, ETCD_LEDGERS))]
-    else:
-        names = [name for name in await _names(cluster, root) if not _is_special(name)]
-        candidates = names if layout == FLAT else [path async for path in _leaves(cluster, names)]
-    for path in candidates:
+    async for path in _suspects(cluster):
         try:
-            ledger_id_at(layout, path)
+            ledger_id_at(cluster.layout, path)
         except DamagedMetadata as error:
             hint = "Private nodes do not belong here: they keep Apache's tools from working. Move it elsewhere."
-            yield Finding(join(root, path), str(error), hint)
+            yield Finding(join(cluster.uri.root, path), str(error), hint)
 
 
-def _is_special(name: str) -> bool:
-    return name in SPECIAL_NAMES or name.startswith(ID_PREFIX)
-
-
-async def _leaves(cluster: Cluster, names: list[str]) -> AsyncIterator[str]:
-    """The paths below the root that a walk of the ledger trees ends at, whatever they are called."""
-    depth_of = {tree[0]: len(tree) for tree in TREES[cluster.layout]}
-    for name in names:
-        depth = depth_of.get(len(name), 0) if name.isascii() and name.isdigit() else 1
-        if depth in (0, 1):
+async def _suspects(cluster: Cluster) -> AsyncIterator[str]:
+    """The relative paths at which a ledger must be, or else something does not belong."""
+    root = cluster.uri.root
+    if cluster.layout == ETCD:
+        for name in await _names(cluster, join(root, ETCD_LEDGERS)):
+            yield f"{ETCD_LEDGERS}/{name}"
+        return
+    trees = {tree[0]: tree for tree in TREES.get(cluster.layout, ())}
+    for name in await _names(cluster, root):
+        if name in SPECIAL_NAMES or name.startswith(ID_PREFIX):
+            continue
+        tree = trees.get(len(name))
+        if tree is None or not is_tree_name(name, tree[0], leaf=False):
             yield name
             continue
-        paths = [name]
-        for _ in range(depth - 1):
-            paths = [
-                f"{path}/{child}" for path in paths for child in await _names(cluster, join(cluster.uri.root, path))
-            ]
-        for path in paths:
+        async for path in _ends(cluster, name, tree[1:]):
+            yield path
+
+
+async def _ends(cluster: Cluster, folder: str, digits: tuple[int, ...]) -> AsyncIterator[str]:
+    """Where a walk below `folder` ends: at the depth of ledgers, or at the first name that is no part of a tree."""
+    for name in await _names(cluster, join(cluster.uri.root, folder)):
+        path = f"{folder}/{name}"
+        if len(digits) > 1 and is_tree_name(name, digits[0], leaf=False):
+            async for end in _ends(cluster, path, digits[1:]):
+                yield end
+        else:
             yield path

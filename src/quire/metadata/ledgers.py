@@ -8,7 +8,8 @@ Invariants:
                      scan leaves out, so a short answer would be data loss.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,12 +20,14 @@ from quire.errors import (
     DamagedMetadata,
     LedgerExists,
     MetadataOutcomeUnknown,
+    MetadataUnavailable,
     NodeExists,
     NodeNotEmpty,
     NoSuchLedger,
     NoSuchNode,
     NotInitialised,
     Refused,
+    SessionExpired,
     Unavailable,
     VersionConflict,
 )
@@ -73,29 +76,46 @@ class Ledgers:
             return await self._create_at(ledger_id(with_id), metadata)
         while True:
             try:
-                return await self._create_at(await self._ids.next_id(), metadata)
+                return await self._create_at(await self._next_id(), metadata)
             except LedgerExists:
                 continue  # Somebody chose this id by hand: the generator's next one may be free.
 
+    async def _next_id(self) -> LedgerId:
+        """A new id. A lost answer costs a number and nothing else, so it is asked for again."""
+        for _ in range(_LOST_ANSWERS_MAX):
+            try:
+                return await self._ids.next_id()
+            except MetadataOutcomeUnknown as error:
+                lost = error
+        raise MetadataUnavailable("the store did not confirm a new ledger id; no ledger was created") from lost
+
     async def _create_at(self, ledger: LedgerId, metadata: LedgerMetadata) -> StoredLedger:
         path, data = self.path(ledger), encode_ledger_metadata(metadata)
-        lost_answers = 0
+        doubt = _Doubt()
         while True:
-            try:
-                written = await self._store.create(path, data, parents=True)
-            except NodeExists as error:
-                stored = await self._read_or_none(ledger)
-                if stored is not None and metadata.format_version == 3 and stored.metadata.ctoken == metadata.ctoken:
-                    return stored  # Ours: an earlier try reached the store and only its answer was lost.
-                if stored is None and lost_answers == 0:
-                    continue  # Deleted between the two looks.
-                raise LedgerExists(f"ledger {ledger} exists already", ledger_id=ledger) from error
-            except MetadataOutcomeUnknown:
-                lost_answers += 1
-                if metadata.format_version != 3 or lost_answers == _LOST_ANSWERS_MAX:
-                    raise
-            else:
-                return StoredLedger(ledger, metadata, written.version, metadata.ctime_ms)
+            with doubt.kept():
+                try:
+                    written = await self._store.create(path, data, parents=True)
+                    return StoredLedger(ledger, metadata, written.version, metadata.ctime_ms)
+                except NodeExists as error:
+                    found = await self._find_own(ledger, metadata)
+                    if found is not None:
+                        return found
+                    raise LedgerExists(f"ledger {ledger} exists already", ledger_id=ledger) from error
+                except MetadataOutcomeUnknown as unknown:
+                    doubt.add(unknown)
+                    if metadata.format_version != 3:
+                        raise  # Nothing in it would tell ours from another.
+
+    async def _find_own(self, ledger: LedgerId, metadata: LedgerMetadata) -> StoredLedger | None:
+        """The stored ledger if it is the one we tried to create: an earlier try whose answer was lost."""
+        if metadata.format_version != 3:
+            return None
+        try:
+            stored = await self._read_or_none(ledger)
+        except DamagedMetadata:
+            return None
+        return stored if stored is not None and stored.metadata.ctoken == metadata.ctoken else None
 
     async def read(self, ledger: LedgerId) -> StoredLedger:
         """Raises `NoSuchLedger`, and `DamagedMetadata` if what is stored does not parse."""
@@ -129,23 +149,22 @@ class Ledgers:
         raise what makes the change impossible. A write whose answer was lost is looked at again in the same way: if it
         happened, `change` finds nothing left to do.
         """
-        lost_answers = 0
+        doubt = _Doubt()
         while True:
             changed = change(stored.metadata)
             if changed is None:
                 return stored
             changed = replace(changed, ctoken=0, format_version=stored.metadata.format_version)
-            try:
-                version = await self.write(stored.ledger_id, changed, expected=stored.version)
-                return replace(stored, metadata=changed, version=version)
-            except VersionConflict:
-                pass
-            except MetadataOutcomeUnknown:
-                lost_answers += 1
-                if lost_answers == _LOST_ANSWERS_MAX:
-                    raise
-            await self._store.sync()
-            stored = await self.read(stored.ledger_id)
+            with doubt.kept():
+                try:
+                    version = await self.write(stored.ledger_id, changed, expected=stored.version)
+                    return replace(stored, metadata=changed, version=version)
+                except VersionConflict:
+                    pass
+                except MetadataOutcomeUnknown as unknown:
+                    doubt.add(unknown)
+                await self._store.sync()
+                stored = await self.read(stored.ledger_id)
 
     async def remove(self, ledger: LedgerId, *, expected: Version = ANY_VERSION) -> None:
         """Delete the ledger's metadata; fine if it is gone already. Raises `VersionConflict`."""
@@ -227,6 +246,29 @@ class Ledgers:
             return ledger_id_at(self.layout, path)
         except DamagedMetadata:
             return None
+
+
+class _Doubt:
+    """Remembers that a write may have happened: whatever keeps us from finding out leaves its outcome unknown."""
+
+    def __init__(self) -> None:
+        self._unknown: MetadataOutcomeUnknown | None = None
+        self._times = 0
+
+    def add(self, unknown: MetadataOutcomeUnknown) -> None:
+        """Note a lost answer; after too many of them, give up."""
+        self._unknown, self._times = unknown, self._times + 1
+        if self._times == _LOST_ANSWERS_MAX:
+            raise unknown
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        try:
+            yield
+        except (Unavailable, SessionExpired) as error:
+            if self._unknown is None or self._unknown is error:
+                raise
+            raise self._unknown from error
 
 
 def _stored(ledger: LedgerId, path: str, node: Node) -> StoredLedger:

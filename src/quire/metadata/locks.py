@@ -65,9 +65,13 @@ async def hold_lock(store: MetadataStore, path: str, rng: Rng, *, owner: bytes =
 
     The wait has no limit of its own: put `asyncio.timeout` around it. A cancelled wait leaves the queue.
     """
+    # Our node's name carries a token, so that it is found again whatever became of the answer to its creation.
+    token = f"{_PREFIX}{rng.uuid().hex}-"
     with store.watch_session() as session:
-        node = await _join_queue(store, path, rng, owner)
+        creating = asyncio.create_task(_join_queue(store, path, token, owner), name=f"join the queue for {path}")
+        creating.add_done_callback(_look_at_error)
         try:
+            node = await asyncio.shield(creating)
             stat = await _wait_first(store, path, node)
             held = HeldLock(node, stat.version)
             follower = asyncio.create_task(_follow(store, session, stat.owner, held), name=f"lock session {path}")
@@ -77,7 +81,14 @@ async def hold_lock(store: MetadataStore, path: str, rng: Rng, *, owner: bytes =
                 follower.cancel()
                 await asyncio.wait([follower])
         finally:
-            await _leave_queue(store, node)
+            # A node that we forgot would block everybody until our session ends.
+            await store.finish(lambda: _leave_queue(store, path, token, creating))
+
+
+def _look_at_error(task: asyncio.Task[str]) -> None:
+    """Whoever waits gets the error; if nobody does any more, asyncio need not warn of it."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def lock_owners(store: MetadataStore, path: str) -> list[bytes]:
@@ -91,26 +102,19 @@ async def lock_owners(store: MetadataStore, path: str) -> list[bytes]:
     return owners
 
 
-async def _join_queue(store: MetadataStore, path: str, rng: Rng, owner: bytes) -> str:
-    """Create our node. Its name carries a token, so that a create whose answer was lost can be found again."""
-    token = f"{_PREFIX}{rng.uuid().hex}-"
-    creating = asyncio.ensure_future(
-        store.create(join(path, token), owner, ephemeral=True, sequential=True, parents=True)
-    )
+async def _join_queue(store: MetadataStore, path: str, token: str, owner: bytes) -> str:
+    """Create our node, or find the one whose creation was not confirmed."""
     try:
-        return (await asyncio.shield(creating)).path
-    except asyncio.CancelledError:
-        # A node that we forgot would block everybody until our session ends: wait for it, then take it back.
-        await asyncio.wait([creating])
-        if not creating.cancelled() and creating.exception() is None:
-            await _leave_queue(store, creating.result().path)
-        raise
-    except MetadataOutcomeUnknown:
-        await store.sync()
-        for name in await _queue(store, path):
-            if name.startswith(token):
-                return join(path, name)
-        raise
+        return (await store.create(join(path, token), owner, ephemeral=True, sequential=True, parents=True)).path
+    except MetadataOutcomeUnknown as unknown:
+        try:
+            await store.sync()
+            ours = [name for name in await _queue(store, path) if name.startswith(token)]
+        except (Unavailable, SessionExpired) as error:
+            raise unknown from error
+        if not ours:
+            raise
+        return join(path, ours[0])
 
 
 async def _queue(store: MetadataStore, path: str) -> list[str]:
@@ -147,8 +151,16 @@ async def _follow(store: MetadataStore, session: SessionWatch, owner: SessionId 
     held._lost.set()
 
 
-async def _leave_queue(store: MetadataStore, node: str) -> None:
-    try:
-        await store.delete(node, expected=ANY_VERSION)
-    except (NoSuchNode, SessionExpired, StoreClosed, Unavailable):
-        pass  # Gone already, or it goes with the session.
+async def _leave_queue(store: MetadataStore, path: str, token: str, creating: asyncio.Task[str]) -> None:
+    """Delete our node, wherever it is in the queue, once it is clear whether there is one."""
+    await asyncio.wait([creating])
+    if creating.cancelled() or creating.exception() is not None:
+        await store.sync()
+        nodes = [join(path, name) for name in await _queue(store, path) if name.startswith(token)]
+    else:
+        nodes = [creating.result()]
+    for node in nodes:
+        try:
+            await store.delete(node, expected=ANY_VERSION)
+        except NoSuchNode:
+            pass

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, cast
 
@@ -29,14 +30,15 @@ async def open_store(
     """
     parsed = parse_uri(uri) if isinstance(uri, str) else uri
     open_driver = load_driver(parsed.backend)
-    driver = await open_driver(parsed, settings or StoreSettings(), runtime or real_runtime())
-    async with MetadataStore(driver) as store:
+    runtime = runtime or real_runtime()
+    driver = await open_driver(parsed, settings or StoreSettings(), runtime)
+    async with MetadataStore(driver, runtime.clock) as store:
         yield store
 
 
 def load_driver(scheme: str) -> OpenDriver:
     """The driver registered for `scheme`. Raises `UnknownScheme` or `MissingExtra`, each saying what to do."""
-    found = {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+    found = _registered()
     if scheme not in found:
         known = ", ".join(sorted(found)) or "none"
         raise UnknownScheme(
@@ -45,6 +47,12 @@ def load_driver(scheme: str) -> OpenDriver:
             scheme=scheme,
         )
     return _load(found[scheme])
+
+
+@cache
+def _registered() -> dict[str, EntryPoint]:
+    """What the installed packages offer. Looking through their metadata takes milliseconds: once is enough."""
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def _load(point: EntryPoint) -> OpenDriver:

@@ -1,8 +1,11 @@
 """What may be tuned about a metadata store."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from quire.errors import InvalidArgument
+
+TIMEOUT_S_MAX: Final = 86_400.0  # A day: longer is a mistake in units, and overflows what some backends count in.
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,5 +24,8 @@ class StoreSettings:
     error and leaves nothing behind."""
 
     def __post_init__(self) -> None:
-        if self.operation_timeout_s <= 0 or self.session_timeout_s <= 0:
-            raise InvalidArgument("metadata timeouts must be positive", hint="Give seconds greater than zero.")
+        for seconds in (self.operation_timeout_s, self.session_timeout_s):
+            if not 0 < seconds <= TIMEOUT_S_MAX:  # Also refuses NaN.
+                raise InvalidArgument(
+                    f"{seconds} s is no metadata timeout", hint=f"Give seconds between 0 and {TIMEOUT_S_MAX:g}."
+                )

@@ -67,7 +67,7 @@ def _parse_network(text: str, backend: str, options: list[str], rest: str) -> Me
         raise InvalidUri(f"{text!r} names no servers", uri=text)
     for server in servers:
         _check_server(text, backend, server)
-    root = _root(text, slash + unquote(path))
+    root = _root(text, slash + _decoded(text, path))
     if root == ROOT:
         raise InvalidUri(f"{text!r} has no root path after the servers", uri=text)
     return MetadataUri(text, backend, root, servers=servers, layout=_layout(text, backend, options))
@@ -109,7 +109,17 @@ def _parse_local(text: str, backend: str, options: list[str], rest: str) -> Meta
     if backend == "sqlite" and not location:
         raise InvalidUri(f"{text!r} names no file", uri=text)
     root = _root(text, parameters.get("root", [DEFAULT_ROOT])[0])
-    return MetadataUri(text, backend, root, location=unquote(location))
+    return MetadataUri(text, backend, root, location=_decoded(text, location))
+
+
+def _decoded(text: str, part: str) -> str:
+    try:
+        decoded = unquote(part, errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidUri(f"the %-escapes in {text!r} are not UTF-8", uri=text) from error
+    if "\x00" in decoded:
+        raise InvalidUri(f"{text!r} contains a zero byte", uri=text)
+    return decoded
 
 
 def _root(text: str, path: str) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -42,7 +43,9 @@ class Backend(Protocol):
     name: str
     root: str
 
-    async def open(self, *, session_timeout_s: float = SESSION_TIMEOUT_S) -> MetadataStore: ...
+    async def open(
+        self, *, session_timeout_s: float = SESSION_TIMEOUT_S, operation_timeout_s: float = 10.0
+    ) -> MetadataStore: ...
 
     async def cut(self, store: MetadataStore) -> None:
         """Keep this client from reaching the store, and wait until it knows, where it can."""
@@ -71,8 +74,10 @@ class MemoryBackend(_Clients):
         super().__init__(stack)
         self._tree = MemoryTree()
 
-    async def open(self, *, session_timeout_s: float = SESSION_TIMEOUT_S) -> MetadataStore:
-        settings = StoreSettings(session_timeout_s=session_timeout_s)
+    async def open(
+        self, *, session_timeout_s: float = SESSION_TIMEOUT_S, operation_timeout_s: float = 10.0
+    ) -> MetadataStore:
+        settings = StoreSettings(operation_timeout_s, session_timeout_s)
         return await self._keep(MetadataStore(MemoryDriver(self._tree, settings, real_runtime())))
 
     async def cut(self, store: MetadataStore) -> None:
@@ -94,9 +99,8 @@ class _ServedBackend(_Clients):
         super().__init__(stack)
         self._uri = uri
 
-    async def _open_uri(self, uri: str, session_timeout_s: float) -> tuple[MetadataStore, object]:
+    async def _open_uri(self, uri: str, settings: StoreSettings) -> tuple[MetadataStore, object]:
         parsed = parse_uri(uri)
-        settings = StoreSettings(session_timeout_s=session_timeout_s)
         driver = await load_driver(parsed.backend)(parsed, settings, real_runtime())
         return await self._keep(MetadataStore(driver)), driver
 
@@ -124,8 +128,10 @@ class SqliteBackend(_ServedBackend):
         self._stalls: dict[MetadataStore, threading.Event] = {}
         stack.callback(self._release_all)
 
-    async def open(self, *, session_timeout_s: float = SESSION_TIMEOUT_S) -> MetadataStore:
-        store, driver = await self._open_uri(self._uri, session_timeout_s)
+    async def open(
+        self, *, session_timeout_s: float = SESSION_TIMEOUT_S, operation_timeout_s: float = 10.0
+    ) -> MetadataStore:
+        store, driver = await self._open_uri(self._uri, StoreSettings(operation_timeout_s, session_timeout_s))
         assert isinstance(driver, SqliteDriver)
         self._drivers[store] = driver
         return store
@@ -133,12 +139,12 @@ class SqliteBackend(_ServedBackend):
     async def cut(self, store: MetadataStore) -> None:
         stalled, release = threading.Event(), threading.Event()
 
-        def stall(_: object) -> None:
+        def stall(*_: object) -> None:
             stalled.set()
             release.wait(60)
 
         self._stalls[store] = release
-        self._drivers[store]._worker.submit(Call(stall))
+        self._drivers[store]._worker.submit(Call(stall, deadline_s=time.monotonic() + 60))
         await asyncio.to_thread(stalled.wait, 10)
 
     async def mend(self, store: MetadataStore) -> None:
@@ -160,10 +166,12 @@ class NetworkBackend(_ServedBackend):
         super().__init__(stack, f"{scheme}://127.0.0.1:{port}{self.root}")
         self._links: dict[MetadataStore, Link] = {}
 
-    async def open(self, *, session_timeout_s: float = SESSION_TIMEOUT_S) -> MetadataStore:
+    async def open(
+        self, *, session_timeout_s: float = SESSION_TIMEOUT_S, operation_timeout_s: float = 10.0
+    ) -> MetadataStore:
         link = await self._stack_of_links.enter_async_context(Link(self._port))
         uri = f"{self._scheme}://127.0.0.1:{link.port}{self.root}"
-        store, _ = await self._open_uri(uri, session_timeout_s)
+        store, _ = await self._open_uri(uri, StoreSettings(operation_timeout_s, session_timeout_s))
         self._links[store] = link
         return store
 

@@ -6,6 +6,7 @@ differ between stores, so operations name them by age: the newest version of a n
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 import pytest
@@ -88,12 +89,12 @@ class Side:
 
 @pytest.fixture
 async def model() -> AsyncIterator[MemoryBackend]:
-    from contextlib import AsyncExitStack
-
     async with AsyncExitStack() as stack:
         yield MemoryBackend(stack)
 
 
+# kazoo's thread draws numbers for its pings while Hypothesis makes examples, and is taken for a strategy that does.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @given(transactions=TRANSACTIONS)
 @settings(
     max_examples=500 if LONG else 40,

@@ -6,7 +6,15 @@ import pytest
 
 from quire.codec.cookie import Cookie
 from quire.codec.registration import BookieServiceInfo, Endpoint
-from quire.errors import BookieRegistered, DamagedMetadata, InvalidName, NodeExists, NoSuchNode, VersionConflict
+from quire.errors import (
+    BookieRegistered,
+    DamagedMetadata,
+    InvalidName,
+    NodeExists,
+    NoSuchNode,
+    StoreClosed,
+    VersionConflict,
+)
 from quire.metadata import ANY_VERSION, BookieListing, Cluster, MetadataStore, attach_cluster
 from quire.runtime import real_runtime
 from quire.types import BookieId
@@ -166,3 +174,52 @@ async def test_a_damaged_cookie_is_named(cluster: Cluster) -> None:
     await cluster.store.set(f"{cluster.paths.cookies}/{BK1}", b"5\ngarbage", expected=ANY_VERSION)
     with pytest.raises(DamagedMetadata):
         await cluster.bookies.cookie(BK1)
+
+
+async def test_a_bookie_that_leaves_while_cut_off_is_not_listed_when_the_link_is_mended(
+    backend: Backend, cluster: Cluster
+) -> None:
+    store = await backend.open(session_timeout_s=60, operation_timeout_s=1)
+    leaving = await attach_cluster(store, cluster.uri, real_runtime())
+    async with leaving.bookies.register(BK1, info()):
+        await backend.cut(store)
+    await backend.mend(store)
+    async with asyncio.timeout(20):
+        async for found in cluster.bookies.follow():
+            if found == listing(set(), set()):
+                break
+
+
+@pytest.mark.parametrize("steps", range(0, 40, 3))
+async def test_a_registration_cancelled_at_any_moment_leaves_nothing(
+    backend: Backend, cluster: Cluster, steps: int
+) -> None:
+    async def register() -> None:
+        async with cluster.bookies.register(BK1, info()):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(register())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10):
+        async for found in cluster.bookies.follow():
+            if found == listing(set(), set()):
+                break
+
+
+async def test_one_process_cannot_be_the_same_bookie_twice(cluster: Cluster) -> None:
+    async with cluster.bookies.register(BK1, info()):
+        with pytest.raises(BookieRegistered):
+            async with cluster.bookies.register(BK1, info()):
+                raise AssertionError("registered twice")
+        assert await cluster.bookies.listing() == listing({BK1}, set())
+
+
+async def test_whoever_waits_for_the_loss_of_a_registration_is_told_of_its_end(cluster: Cluster) -> None:
+    async with cluster.bookies.register(BK1, info()) as registration:
+        waiting = asyncio.create_task(registration.wait_lost())
+    with pytest.raises(StoreClosed):
+        await waiting

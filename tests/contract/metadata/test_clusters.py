@@ -191,6 +191,16 @@ async def test_the_check_names_every_damaged_node(backend: Backend, store: Metad
     assert await tree_of(store, cluster.uri.root) == before, "a check changes nothing"
 
 
+async def test_the_check_finds_strays_on_every_level(backend: Backend, store: MetadataStore) -> None:
+    cluster = await new_cluster(backend, store, "hierarchical")
+    await cluster.ledgers.create(some_metadata(), with_id=7)
+    await cluster.ledgers.create(some_metadata(), with_id=2**40)
+    strays = {f"{cluster.uri.root}/{stray}" for stray in ("weird", "00/junk", "00/0000/stray", "000/0001/zzz", "0000")}
+    for stray in strays:
+        await store.create(stray)
+    assert set(await problems(cluster)) == strays
+
+
 async def test_a_missing_instance_id_is_a_finding(backend: Backend, store: MetadataStore) -> None:
     cluster = await new_cluster(backend, store)
     await store.delete(cluster.paths.instance_id, expected=ANY_VERSION)

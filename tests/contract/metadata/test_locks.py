@@ -114,3 +114,28 @@ async def test_closing_the_store_loses_the_lock(backend: Backend, path: str) -> 
         await store.aclose()
         async with asyncio.timeout(10):
             await lock.wait_lost()
+
+
+async def test_a_lock_released_while_cut_off_is_free_when_the_link_is_mended(backend: Backend, path: str) -> None:
+    """The session lives on, so the node would stay for as long as it does, if nobody went on trying to delete it."""
+    holder = await backend.open(session_timeout_s=60, operation_timeout_s=1)
+    other = await backend.open()
+    async with hold_lock(holder, path, RNG, owner=b"holder"):
+        session = holder.session
+        await backend.cut(holder)
+    assert await lock_owners(other, path) == [b"holder"]
+    await backend.mend(holder)
+    async with asyncio.timeout(20), hold_lock(other, path, RNG):
+        assert holder.session == session
+
+
+async def test_a_wait_cancelled_twice_blocks_nobody(backend: Backend, store: MetadataStore, path: str) -> None:
+    waiting = asyncio.create_task(_hold_for_ever(await backend.open(), path))
+    await asyncio.sleep(0)
+    for _ in range(3):
+        waiting.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(10), hold_lock(store, path, RNG):
+        pass

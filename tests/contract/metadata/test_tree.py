@@ -375,3 +375,40 @@ async def test_every_error_says_whether_to_retry_and_what_to_do(backend: Backend
         await store.set(f"{backend.root}/a", b"", expected=Version(2**40))
     assert caught.value.retryable
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("data", ["text", bytearray(b"x"), memoryview(b"x"), [1], None])
+async def test_data_that_is_not_bytes_is_refused(backend: Backend, store: MetadataStore, data: object) -> None:
+    """A bytearray could change after it was stored, and a list would be found out by the backend, too late."""
+    with pytest.raises(InvalidArgument, match="not bytes"):
+        await store.create(f"{backend.root}/a", data)  # type: ignore[arg-type]
+    assert await store.exists(f"{backend.root}/a") is None
+
+
+async def test_a_sequential_node_never_takes_the_place_of_another(backend: Backend, store: MetadataStore) -> None:
+    taken = [f"{backend.root}/n-{number:010d}" for number in range(8)]
+    for path in taken:
+        await store.create(path, b"precious")
+    try:
+        created = (await store.create(f"{backend.root}/n-", b"new", sequential=True)).path
+    except NodeExists:
+        created = ""
+    assert created not in taken
+    for path in taken:
+        assert (await store.get(path)).data == b"precious"
+
+
+async def test_the_whole_tree_cannot_be_deleted(backend: Backend, store: MetadataStore) -> None:
+    await store.create(f"{backend.root}/a")
+    with pytest.raises(InvalidArgument):
+        await store.delete_tree("/")
+    assert (await store.children(backend.root)).names == ("a",)
+
+
+async def test_a_deep_tree_can_be_deleted(backend: Backend, store: MetadataStore) -> None:
+    path = backend.root
+    for _ in range(120):
+        path += "/d"
+        await store.create(path)
+    await store.delete_tree(f"{backend.root}/d")
+    assert (await store.children(backend.root)).names == ()

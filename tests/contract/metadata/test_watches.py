@@ -141,3 +141,20 @@ async def test_a_watch_that_ended_is_forgotten(backend: Backend, store: Metadata
         return (await store.get(path)).data == b""
 
     await eventually(readable)
+
+
+async def test_a_watch_begun_while_the_store_closes_does_not_wait_for_ever(backend: Backend) -> None:
+    store = await backend.open()
+
+    async def wait() -> None:
+        async with store.watch(f"{backend.root}/a") as watch:
+            await watch.wait_changed()
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    await store.aclose()
+    with pytest.raises(StoreClosed):
+        async with asyncio.timeout(10):
+            await waiting
+    with pytest.raises(StoreClosed):
+        store.watch_session()

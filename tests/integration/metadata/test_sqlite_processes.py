@@ -7,7 +7,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from quire.errors import (
     Refused,
     VersionConflict,
 )
-from quire.metadata import ANY_VERSION, MetadataStore, StoreSettings, open_store
+from quire.metadata import ANY_VERSION, MetadataStore, SessionEvent, StoreSettings, open_store
 from tests.waiting import eventually
 
 INCREMENTS = 2500
@@ -84,12 +86,13 @@ def started() -> Iterator[list["subprocess.Popen[bytes]"]]:
     for process in processes:
         process.kill()
         process.wait()
-        if process.stdout:
-            process.stdout.close()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 def start(started: list["subprocess.Popen[bytes]"], program: str, *args: str) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen([sys.executable, "-c", program, *args], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", program, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     started.append(process)
     return process
 
@@ -216,6 +219,160 @@ asyncio.run(main(*sys.argv[1:]))
         assert len((await store.children("/")).names) == 6
 
 
+# --- One process alone, locked files, full files, deleted files
+
+
+async def test_the_only_live_process_is_woken_by_the_end_of_another(
+    uri: str, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    """It ends the lapsed session itself, and must hear of its own doing."""
+    process = start(started, OWNING, uri)
+    assert await line_of(process) == b"created\n"
+    async with open_store(uri) as store, store.watch("/mine") as watch:
+        process.kill()
+        process.wait()
+        async with asyncio.timeout(20):
+            while await store.exists("/mine") is not None:
+                await watch.wait_changed()
+
+
+def foreign_lock(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri.removeprefix("sqlite:"), isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    return connection
+
+
+async def test_reads_go_on_while_another_process_keeps_the_file_locked(uri: str) -> None:
+    async with open_store(uri, settings=StoreSettings(operation_timeout_s=5)) as store:
+        await store.create("/a", b"readable")
+        connection = foreign_lock(uri)
+        writes = [asyncio.create_task(store.set("/a", b"%d" % n, expected=ANY_VERSION)) for n in range(5)]
+        for _ in range(20):
+            assert (await store.get("/a")).data == b"readable"
+        assert not any(write.done() for write in writes)
+        connection.execute("ROLLBACK")
+        connection.close()
+        await asyncio.gather(*writes)
+        assert (await store.get("/a")).data == b"4"
+
+
+async def test_a_lock_longer_than_the_session_timeout_costs_nobody_its_session(uri: str) -> None:
+    """None of them could renew, and none of them is dead: whoever gets the lock first must not end the others."""
+    patient = StoreSettings(operation_timeout_s=10, session_timeout_s=1)
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(open_store(uri, settings=patient)) for _ in range(4)]
+        sessions = [store.session for store in stores]
+        watches = [stack.enter_context(store.watch_session()) for store in stores]
+        for number, store in enumerate(stores):
+            await store.create(f"/{number}", ephemeral=True)
+        connection = foreign_lock(uri)
+        async with asyncio.timeout(20):
+            for watch in watches:
+                assert await watch.wait_event() is SessionEvent.SUSPENDED
+            with sqlite3.connect(uri.removeprefix("sqlite:")) as other:
+                newest = other.execute("SELECT max(lapses_s) FROM sessions").fetchone()[0]
+            other.close()
+
+            async def all_lapsed() -> bool:
+                return bool(time.monotonic() > newest)
+
+            await eventually(all_lapsed)
+            connection.execute("ROLLBACK")
+            connection.close()
+            for watch in watches:
+                assert await watch.wait_event() is SessionEvent.RESUMED
+        assert [store.session for store in stores] == sessions
+        assert (await stores[0].children("/")).names == ("0", "1", "2", "3")
+
+
+# Fills its disk quota (no file may grow) until its lease is over and another process has ended its session.
+LIMITED = """
+import asyncio, resource, signal, sys
+from quire.errors import QuireError
+from quire.metadata import SessionEvent, StoreSettings, open_store
+
+async def main(uri):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    async with open_store(uri, settings=StoreSettings(session_timeout_s=1.0)) as store:
+        await store.create("/mine", ephemeral=True)
+        first = store.session
+        with store.watch_session() as session:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            print("limited", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            while await session.wait_event() is not SessionEvent.EXPIRED:
+                pass
+        await store.create("/again", ephemeral=True)
+        stat = await store.exists("/again")
+        print("session", store.session != first, stat.owner == store.session, store.session, flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_session_that_could_not_be_stored_is_never_shared(
+    uri: str, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    """A process cannot write for longer than its session; its tries to begin a new one are undone. When another
+    process begins one meanwhile, the two must not end up with the same session.
+    """
+    process = start(started, LIMITED, uri)
+    assert process.stdin is not None
+    assert await line_of(process) == b"limited\n"
+    async with open_store(uri) as observer:
+
+        async def ended() -> bool:
+            return await observer.exists("/mine") is None
+
+        await eventually(ended)
+        async with open_store(uri) as other:
+            await other.create("/others", ephemeral=True)
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            told = (await line_of(process)).split()
+            assert told[:3] == [b"session", b"True", b"True"]
+            assert int(told[3]) not in (other.session, observer.session)
+            process.stdin.close()
+            assert await asyncio.to_thread(process.wait, 20) == 0
+            stat = await observer.exists("/others")
+            assert stat is not None
+            assert stat.owner == other.session
+
+
+async def test_a_file_deleted_under_a_running_process_is_noticed(uri: str) -> None:
+    """Otherwise two worlds would exist, and a lock would have two holders."""
+    async with open_store(uri) as store:
+        await store.create("/a")
+        with store.watch_session() as session:
+            for suffix in ("", "-wal", "-shm"):
+                Path(uri.removeprefix("sqlite:") + suffix).unlink(missing_ok=True)
+            for call in (store.get("/a"), store.set("/a", b"", expected=ANY_VERSION)):
+                with pytest.raises(MetadataUnavailable, match="deleted or replaced"):
+                    await call
+            async with asyncio.timeout(10):
+                assert await session.wait_event() is SessionEvent.SUSPENDED
+
+
+async def test_an_answer_that_came_while_the_loop_was_busy_counts(uri: str) -> None:
+    async with open_store(uri, settings=StoreSettings(operation_timeout_s=0.2)) as store:
+        create = asyncio.create_task(store.create("/a"))
+        await asyncio.sleep(0)
+        deadline_s = time.monotonic() + 0.4
+        while time.monotonic() < deadline_s:  # A callback that hogs the loop for longer than the deadline.
+            pass
+        assert (await create).path == "/a"
+
+
+async def test_looking_at_an_empty_file_leaves_it_empty(tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(NotInitialised):
+        async with open_store(f"sqlite:{tmp_path}/empty.db", settings=StoreSettings(create_missing=False)):
+            raise AssertionError("opened")
+    assert (tmp_path / "empty.db").stat().st_size == 0
+
+
 # --- Bad input
 
 
@@ -303,10 +460,12 @@ async def test_conflicts_inside_one_batch_fail_alone(uri: str) -> None:
 
 
 async def test_closing_ends_the_thread_and_the_session(uri: str) -> None:
-    before = set(threading.enumerate())
+    def threads() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("quire-")]
+
     async with open_store(uri) as store:
-        assert set(threading.enumerate()) - before
+        assert threads() == ["quire-sqlite-metadata.db"]
         await store.create("/mine", ephemeral=True)
-    assert set(threading.enumerate()) - before == set()
+    assert threads() == []
     async with open_store(uri) as store:
         assert await store.exists("/mine") is None

@@ -76,6 +76,9 @@ REFUSED = [
     "sqlite:m.db?root=/a&root=/b",
     "sqlite:m.db?rot=/a",
     "sqlite+flat:m.db",
+    "sqlite:a%00b",
+    "sqlite:%ff.db",
+    "zk://h1/%ff",
 ]
 
 

@@ -33,6 +33,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.max_send_message_length", -1),  # Too large is etcd's to say.
     ("grpc.use_local_subchannel_pool", 1),  # Two stores in one process share no connection, and no back-off.
     ("grpc.enable_http_proxy", 0),  # Metadata servers are near; a proxy for the web is no way to them.
+    ("grpc.service_config_disable_resolution", 1),  # Nobody publishes one for etcd: spare the name servers.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.min_reconnect_backoff_ms", 5000),  # Despite its name: how long one attempt to connect may take.
@@ -41,7 +42,6 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 4000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-
 
 Q = TypeVar("Q", bound=Message)
 A = TypeVar("A", bound=Message)

@@ -21,6 +21,7 @@ from quire.metadata.drivers._etcd_rpc import LEASE_GRANT, LEASE_KEEP_ALIVE, LEAS
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 
 _RENEWALS_PER_TTL: Final = 3
+_FAILURES_MAX: Final = 3  # More would make the rest between two attempts longer than a short session can bear.
 _GOODBYE_S: Final = 2.0  # Closing does not wait longer: an unreachable server forgets the lease by itself.
 
 
@@ -82,7 +83,7 @@ class EtcdSession:
             except QuireError:  # Not the end of anything: the servers may come back, or let us in again.
                 self._tell_suspended(True)
                 await self._client.pause(self._failures)
-                self._failures += 1
+                self._failures = min(self._failures + 1, _FAILURES_MAX)
 
     async def _renew_until_gone(self) -> None:
         """Renew the lease as long as etcd has it. Raises when no server answers."""

@@ -7,6 +7,7 @@ Invariants:
   NothingWithoutSession  every transaction requires the session's key, which dies with the session's lease.
   NoOrphans              a node is created below a persistent parent only, and deleted only when nothing is below it.
   OwnersStay             setting a node's data keeps its lease: an ephemeral node stays ephemeral.
+  NoLargeComparisons     a range is compared only where a look before has found nothing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,7 +39,7 @@ from quire.metadata.paths import ROOT, parent_of
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One etcd transaction, and how to read its answer."""
+    """One etcd transaction, what to ask before it, and how to read the answers."""
 
     request: pb.TxnRequest
     ops: Sequence[Op]
@@ -49,10 +50,28 @@ class Plan:
     def writes(self) -> bool:
         return bool(self.request.success)
 
+    @property
+    def look(self) -> pb.TxnRequest | None:
+        """What has to be read, and given to `on_look`, before the transaction may be sent; None if nothing.
+
+        To compare a range, etcd loads all of it: an attempt to delete the root of a large tree could take the server
+        down. So ranges are only compared after a look, itself limited to a few keys, has found them empty.
+        """
+        if any(compare.range_end or compare == NEVER for compare in self.request.compare):
+            return pb.TxnRequest(success=self.request.failure)
+        return None
+
+    def on_look(self, answer: pb.TxnResponse) -> None:
+        """Raise what refuses the operations in the state that the look has seen, if anything does."""
+        error = self._refusal(Seen(self.reads, answer.responses))
+        if error is not None:
+            raise error
+
     def on_answer(self, answer: pb.TxnResponse) -> list[Written | None]:
         """One item for each operation, or the error that refused the first impossible one."""
         if not answer.succeeded:
-            raise self._refusal(Seen(self.reads, answer.responses))
+            unexplained = f"etcd refused a transaction for no reason that its own answer shows: {self.ops!r}"
+            raise self._refusal(Seen(self.reads, answer.responses)) or InvariantBroken(unexplained)
         version = Version(answer.header.revision)
         puts = (done.response_put for done in answer.responses if done.HasField("response_put"))
         written: list[Written | None] = []
@@ -63,12 +82,9 @@ class Plan:
                 written.append(None)
         return written
 
-    def _refusal(self, seen: Seen) -> Exception:
-        for requirement in self.requirements:
-            error = requirement.refusal(seen)
-            if error is not None:
-                return error
-        return InvariantBroken(f"etcd refused a transaction for no reason that its own answer shows: {self.ops!r}")
+    def _refusal(self, seen: Seen) -> Exception | None:
+        errors = (requirement.refusal(seen) for requirement in self.requirements)
+        return next((error for error in errors if error is not None), None)
 
 
 def plan(ops: Sequence[Op], *, lease: int) -> Plan:
@@ -102,7 +118,7 @@ def _build(ops: Sequence[Op], requirements: Sequence[Requirement], success: Sequ
             reads[read.key, read.range_end] = read
     request = pb.TxnRequest(
         compare=unique.values(),
-        success=[] if NEVER in compares else success,
+        success=success,
         failure=[pb.RequestOp(request_range=read) for read in reads.values()],
     )
     return Plan(request, ops, requirements, list(reads.values()))

@@ -54,6 +54,7 @@ class _Line:
         self._outbox_filled = asyncio.Event()
         self._asked: deque[tuple[_Watch, Span]] = deque()
         self._watching: dict[int, tuple[_Watch, Span]] = {}
+        self.stood = False  # Whether etcd has confirmed anything on it.
 
     def create(self, watch: _Watch) -> None:
         for span in watch.spans:
@@ -110,6 +111,7 @@ class _Line:
             elif not watch.ended:
                 raise refusal  # Its owner has been promised a watch: break the stream and try again.
             return
+        self.stood = True
         self._watching[answer.watch_id] = (watch, span)
         if watch.ended:
             self._cancel(answer.watch_id)
@@ -131,7 +133,7 @@ class EtcdWatches:
         self._needed = asyncio.Event()
         self._line: _Line | None = None
         self._failures = 0  # Since a line last stood.
-        self._trouble: Exception | None = None  # Why the last line broke.
+        self._trouble: BaseException | None = None  # Why the last line broke.
 
     async def add(self, path: str, target: Target, notify: Callable[[], None]) -> Callable[[], None]:
         """Begin to watch; returns, once etcd has confirmed it, the function that ends the watch."""
@@ -168,27 +170,35 @@ class EtcdWatches:
             try:
                 await self._serve()
             except* QuireError as broken:
-                self._trouble = broken
+                self._trouble = _first(broken)
             await self._client.pause(self._failures)
             self._failures += 1
 
     async def _serve(self) -> None:
         stream = await self._client.open_stream(WATCH, deadline=self._client.deadline())
-        self._line = _Line(stream)
-        self._failures = 0
+        line = self._line = _Line(stream)
         try:
             for watch in self._watches:
                 watch.unconfirmed = 0
-                self._line.create(watch)
+                line.create(watch)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._line.send_all(), name="etcd watch requests")
-                group.create_task(self._line.receive_all(), name="etcd watch events")
+                group.create_task(line.send_all(), name="etcd watch requests")
+                group.create_task(line.receive_all(), name="etcd watch events")
         finally:
             self._line = None
             stream.close()
+            if line.stood:
+                self._failures = 0
 
     def close(self) -> None:
         """No watch will be confirmed any more. Call it when `run` has ended."""
         for watch in self._watches:
             if not watch.established.done():
                 watch.established.set_exception(StoreClosed("the store was closed during this call"))
+
+
+def _first(group: BaseException) -> BaseException:
+    """The first single error in a group of groups."""
+    while isinstance(group, BaseExceptionGroup):
+        group = group.exceptions[0]
+    return group

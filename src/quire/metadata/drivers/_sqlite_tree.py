@@ -55,7 +55,7 @@ CREATE TABLE nodes (
 CREATE INDEX nodes_by_parent ON nodes (parent, path);
 CREATE INDEX nodes_by_owner ON nodes (owner) WHERE owner IS NOT NULL;
 CREATE TABLE sessions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, lapses_s REAL NOT NULL, timeout_s REAL NOT NULL, pid INTEGER NOT NULL
+    id INTEGER PRIMARY KEY, lapses_s REAL NOT NULL, timeout_s REAL NOT NULL, pid INTEGER NOT NULL
 );
 CREATE TABLE changes (revision INTEGER PRIMARY KEY, path TEXT NOT NULL, existence INTEGER NOT NULL);
 CREATE TABLE store (revision INTEGER NOT NULL);
@@ -72,8 +72,9 @@ class Change(NamedTuple):
 class SqliteTree:
     """One connection to the file. Used by one thread."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, identity: tuple[int, int]) -> None:
         self._db = connection
+        self._identity = identity  # Of the file that was opened.
 
     @classmethod
     def open(cls, path: Path, *, create: bool, busy_timeout_s: float) -> Self:
@@ -84,15 +85,21 @@ class SqliteTree:
             )
         connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
         try:
-            tree = cls(connection)
-            tree._prepare(path, busy_timeout_s)
+            tree = cls(connection, _identity(path))
+            tree._prepare(path, busy_timeout_s, create=create)
         except BaseException:
             connection.close()
             raise
         return tree
 
-    def _prepare(self, path: Path, busy_timeout_s: float) -> None:
+    def _prepare(self, path: Path, busy_timeout_s: float, *, create: bool) -> None:
         self._check_owner(path)
+        if not create and not self._is_ours():
+            raise NotInitialised(
+                f"the metadata file {str(path)!r} is empty",
+                hint="Set it up with `quire metadata init`.",
+                path=str(path),
+            )
         deadline_s = time.monotonic() + busy_timeout_s
         while True:
             try:
@@ -105,7 +112,7 @@ class SqliteTree:
                 time.sleep(0.005)
         self._db.execute("PRAGMA synchronous = FULL")  # In WAL mode: every commit is on disk when it returns.
         if not self._is_ours():
-            with self.writing():
+            with self.writing(busy_timeout_s):
                 if not self._is_ours():  # Another process may have won the race for the lock.
                     for statement in _SCHEMA.split(";\n"):
                         self._db.execute(statement)
@@ -134,14 +141,25 @@ class SqliteTree:
         value: int = self._db.execute(f"PRAGMA {name}").fetchone()[0]
         return value
 
+    def is_file_at(self, path: Path) -> bool:
+        """Whether `path` still leads to the file that was opened."""
+        try:
+            return _identity(path) == self._identity
+        except OSError:
+            return False
+
     def close(self) -> None:
         self._db.close()
 
     # --- Transactions
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """One write transaction: durable when the block ends, undone if it raises."""
+    def writing(self, busy_timeout_s: float) -> Iterator[None]:
+        """One write transaction: durable when the block ends, undone if it raises.
+
+        Waits up to `busy_timeout_s` for the file's lock; then SQLite's error says that it is busy.
+        """
+        self._db.execute(f"PRAGMA busy_timeout = {max(1, int(busy_timeout_s * 1000))}")
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -158,10 +176,11 @@ class SqliteTree:
         try:
             yield
         except BaseException:
-            self._db.execute("ROLLBACK TO attempt")
+            if self._db.in_transaction:  # A full disk, for one, makes SQLite undo the whole transaction by itself.
+                self._db.execute("ROLLBACK TO attempt")
+                self._db.execute("RELEASE attempt")
             raise
-        finally:
-            self._db.execute("RELEASE attempt")
+        self._db.execute("RELEASE attempt")
 
     # --- Reading
 
@@ -254,12 +273,10 @@ class SqliteTree:
 
     # --- Sessions, inside `writing()` but for `any_lapsed`
 
-    def begin_session(self, timeout_s: float, pid: int) -> SessionId:
-        cursor = self._db.execute(
-            "INSERT INTO sessions (lapses_s, timeout_s, pid) VALUES (?, ?, ?)",
-            (time.monotonic() + timeout_s, timeout_s, pid),
+    def begin_session(self, session: SessionId, timeout_s: float, pid: int) -> None:
+        self._db.execute(
+            "INSERT INTO sessions VALUES (?, ?, ?, ?)", (session, time.monotonic() + timeout_s, timeout_s, pid)
         )
-        return SessionId(cursor.lastrowid or 0)
 
     def has_session(self, session: SessionId) -> bool:
         """False once somebody ended it. A lease that lapsed unnoticed is still good: its nodes never went."""
@@ -268,17 +285,17 @@ class SqliteTree:
     def renew_session(self, session: SessionId) -> None:
         self._db.execute("UPDATE sessions SET lapses_s = ? + timeout_s WHERE id = ?", (time.monotonic(), session))
 
-    def any_lapsed(self) -> bool:
-        return bool(self._lapsed(limit=1))
+    def any_lapsed(self, *, but: SessionId) -> bool:
+        return bool(self._lapsed(but))
 
-    def end_lapsed_sessions(self) -> None:
-        for session in self._lapsed(limit=-1):
+    def end_lapsed_sessions(self, *, but: SessionId) -> None:
+        for session in self._lapsed(but):
             self.end_session(session)
 
-    def _lapsed(self, *, limit: int) -> list[SessionId]:
+    def _lapsed(self, but: SessionId) -> list[SessionId]:
         now_s = time.monotonic()
         rows = self._db.execute(
-            "SELECT id FROM sessions WHERE lapses_s < ? OR lapses_s > ? + timeout_s LIMIT ?", (now_s, now_s, limit)
+            "SELECT id FROM sessions WHERE id != ? AND (lapses_s < ? OR lapses_s > ? + timeout_s)", (but, now_s, now_s)
         )
         return [SessionId(row[0]) for row in rows.fetchall()]
 
@@ -308,3 +325,8 @@ class SqliteTree:
         if rows[0][0] != revision + 1:
             return None, rows[-1][0]
         return [Change(path, bool(existence)) for _, path, existence in rows], rows[-1][0]
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino

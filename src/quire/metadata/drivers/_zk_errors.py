@@ -106,7 +106,7 @@ class Failures:
             case BadArgumentsError() | EphemeralOnLocalSessionError() | UnimplementedError():
                 return Refused(
                     f"this ZooKeeper server does not accept the request for {path!r}: {error.__doc__}",
-                    hint="Check the server's version (3.5 or later) and its configuration.",
+                    hint="Check the server's version and its configuration.",
                     path=path,
                 )
             case SessionMovedError() | ThrottledOpError() | NotReadOnlyCallError():

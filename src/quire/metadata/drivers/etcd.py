@@ -159,6 +159,9 @@ class EtcdDriver:
             raise
 
     async def _transact(self, prepared: Plan, deadline: float) -> list[Written | None]:
+        look = prepared.look
+        if look is not None:
+            prepared.on_look(await self._client.call(TXN, look, deadline=deadline, repeatable=True))
         request, repeatable = prepared.request, not prepared.writes
         return prepared.on_answer(await self._client.call(TXN, request, deadline=deadline, repeatable=repeatable))
 

@@ -139,7 +139,8 @@ class MemoryTree:
             path = op.path
             if isinstance(op, Create):
                 self._check_parent(path, created, deleted)
-                if not op.sequential and path in self._entries:
+                path = self._numbered(op)
+                if path in self._entries:
                     raise NodeExists(f"the metadata node {path!r} exists already", path=path)
                 created[path] = op.ephemeral
                 continue
@@ -177,16 +178,16 @@ class MemoryTree:
             entry.data, entry.version, entry.writes = op.data, version, entry.writes + 1
             self._wake(op.path, Target.NODE)
             return Written(op.path, version, entry.writes)
-        parent = self._entries[parent_of(op.path)]
-        path = op.path
-        if op.sequential:
-            path = f"{path}{parent.next_sequence:010d}"
+        parent, path = self._entries[parent_of(op.path)], self._numbered(op)
         parent.next_sequence += 1  # As in ZooKeeper, every child takes a number.
         self._entries[path] = _Entry(op.data, version, now_ms, session if op.ephemeral else None)
         parent.children.add(name_of(path))
         parent.children_version = version
         self._wake_existence(path)
         return Written(path, version, 1)
+
+    def _numbered(self, op: Create) -> str:
+        return f"{op.path}{self._entries[parent_of(op.path)].next_sequence:010d}" if op.sequential else op.path
 
     def _remove(self, path: str) -> None:
         self._revision += 1

@@ -5,6 +5,7 @@ the event loop sees. Nothing is ever cached here: every read goes to the file, s
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple, Unpack
@@ -16,7 +17,7 @@ from quire.metadata.drivers._sqlite_worker import Call, Reports, SqliteWorker
 from quire.metadata.paths import parent_of
 from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import MetadataUri
-from quire.runtime import Clock, Runtime
+from quire.runtime import Clock, Rng, Runtime
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -26,12 +27,14 @@ async def open_driver(uri: MetadataUri, settings: StoreSettings, runtime: Runtim
     """Open the file; it is created when `settings` allow it. Its folder must exist."""
     path = Path(uri.location)
     await asyncio.to_thread(_check_place, path, uri)
-    driver = SqliteDriver(path, settings, runtime.clock)
+    driver = SqliteDriver(path, settings, runtime.clock, runtime.rng)
     await driver.open()
     return driver
 
 
 def _check_place(path: Path, uri: MetadataUri) -> None:
+    if str(path) == ":memory:":
+        raise InvalidUri(f"{uri.text!r} would be a database of this handle alone", hint="Write memory: for that.")
     if not path.parent.is_dir():
         raise InvalidUri(
             f"the folder of {uri.text!r} does not exist", hint=f"Create {path.parent}/ first.", uri=uri.text
@@ -45,12 +48,13 @@ def _check_place(path: Path, uri: MetadataUri) -> None:
 class SqliteDriver:
     """The event loop's side of a `SqliteWorker`."""
 
-    def __init__(self, path: Path, settings: StoreSettings, clock: Clock) -> None:
+    def __init__(self, path: Path, settings: StoreSettings, clock: Clock, rng: Rng) -> None:
         self._path, self._settings, self._clock = path, settings, clock
         self._loop = asyncio.get_running_loop()
         self._worker = SqliteWorker(
             path,
             settings,
+            rng,
             Reports(
                 session_event=lambda event, session: self._post(self._on_session_event, event, session),
                 changes=lambda changes: self._post(self._on_changes, changes),
@@ -75,28 +79,33 @@ class SqliteDriver:
     # --- Reading
 
     async def get(self, path: str) -> Node | None:
-        return await self._read(lambda tree: tree.get(path))
+        return await self._read(lambda tree, _: tree.get(path))
 
     async def stat(self, path: str) -> Stat | None:
-        return await self._read(lambda tree: tree.stat(path))
+        return await self._read(lambda tree, _: tree.stat(path))
 
     async def children(self, path: str) -> Children | None:
-        return await self._read(lambda tree: tree.children(path))
+        return await self._read(lambda tree, _: tree.children(path))
 
     async def sync(self) -> None:
         """Nothing to wait for: every read sees the newest commit."""
 
-    async def _read(self, run: Callable[[SqliteTree], T]) -> T:
-        result: T = await self._call(Call(run))
+    async def _read(self, run: Callable[[SqliteTree, SessionId], T]) -> T:
+        result: T = await self._call(Call(run, self._deadline_s()))
         return result
+
+    def _deadline_s(self) -> float:
+        return time.monotonic() + self._settings.operation_timeout_s
 
     # --- Writing
 
     async def commit(self, ops: Sequence[Op]) -> list[Written | None]:
-        session, now_ms = self.session, self._clock.wall_ms()
-        result: list[Written | None] = await self._call(
-            Call(lambda tree: [tree.apply(op, session, now_ms) for op in ops], session)
-        )
+        now_ms = self._clock.wall_ms()
+
+        def run(tree: SqliteTree, session: SessionId) -> list[Written | None]:
+            return [tree.apply(op, session, now_ms) for op in ops]
+
+        result: list[Written | None] = await self._call(Call(run, self._deadline_s(), self.session))
         return result
 
     async def _call(self, call: Call) -> Any:
@@ -106,6 +115,8 @@ class SqliteDriver:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.wrap_future(call.result)
         except TimeoutError as error:
+            if call.result.done() and not call.result.cancelled():
+                return call.result.result()  # It was answered in time; this loop was too busy to hear it.
             if call.result.cancel() or call.session is None:  # Withdrawn before it began, or only a read.
                 raise MetadataUnavailable(
                     f"the metadata file {str(self._path)!r} did not answer within {timeout_s:g} s", path=str(self._path)
@@ -152,8 +163,6 @@ class SqliteDriver:
         self.session = session
         if self._tell is not None:
             self._tell(event)
-            if event is SessionEvent.EXPIRED:
-                self._tell(SessionEvent.RESUMED)  # The new session has begun with the same transaction.
 
     # --- Closing
 
