@@ -1,7 +1,9 @@
 """A TCP link on loopback that a test can cut and mend, between a client and a real server."""
 
 import asyncio
-from typing import Self
+import socket
+from collections.abc import Coroutine
+from typing import Any, Self
 
 
 class Link:
@@ -9,30 +11,24 @@ class Link:
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
-        self._server: asyncio.Server | None = None
+        # Accepted by hand: asyncio's own server fails an assertion when it is closed while it accepts.
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
         self._writers: set[asyncio.StreamWriter] = set()
-        self._pumps: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._cut = False
-        self.connections = 0
-
-    @property
-    def port(self) -> int:
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._start(self._accept())
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        assert self._server is not None
-        self._server.close()
         self.cut()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
-        await self._server.wait_closed()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._listener.close()
 
     def cut(self) -> None:
         self._cut = True
@@ -42,26 +38,40 @@ class Link:
     def mend(self) -> None:
         self._cut = False
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._cut:
-            writer.transport.abort()
-            return
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
-        except OSError:
-            writer.transport.abort()
-            return
-        self.connections += 1
-        for source, sink in ((reader, far_writer), (far_reader, writer)):
-            self._writers.add(sink)
-            pump = asyncio.create_task(self._pump(source, sink))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
-        if self._is_cut():  # While the far connection was being made.
-            self.cut()
+    def inject(self, data: bytes) -> None:
+        """Send bytes to the newest client as if its server had."""
+        self._client.write(data)
 
-    def _is_cut(self) -> bool:
-        return self._cut
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self) -> None:
+        while True:
+            near, _ = await asyncio.get_running_loop().sock_accept(self._listener)
+            self._start(self._connect(near))
+
+    async def _connect(self, near: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=near)
+        self._writers.add(writer)
+        self._client = writer
+        try:
+            if self._cut:
+                return
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+            self._writers.add(far_writer)
+            try:
+                if not self._cut:
+                    await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+            finally:
+                self._writers.discard(far_writer)
+                far_writer.transport.abort()
+        except OSError:
+            pass  # The server is down: the client finds its connection dropped.
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         try:
@@ -71,5 +81,4 @@ class Link:
         except OSError:
             pass
         finally:
-            self._writers.discard(sink)
             sink.transport.abort()

@@ -373,17 +373,9 @@ async def test_a_write_is_refused_although_its_caller_was_not_told_of_the_expiry
 
 async def test_a_reply_that_cannot_be_read_does_not_end_the_driver(server: ZooKeeperServer, root: str) -> None:
     """kazoo's thread ends when a reply makes no sense. A new session begins, and its user is told."""
-
-    class TamperingLink(Link):
-        client: asyncio.StreamWriter
-
-        async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.client = writer
-            await super()._accept(reader, writer)
-
-    async with TamperingLink(server.port) as link, opened(link.port) as (store, _):
+    async with Link(server.port) as link, opened(link.port) as (store, _):
         with store.watch_session() as session:
-            link.client.write(struct.pack(">iiqi", 16, 12345, 0, 0))  # A reply to a request that was never made.
+            link.inject(struct.pack(">iiqi", 16, 12345, 0, 0))  # A reply to a request that was never made.
             assert await next_event(session) is SessionEvent.EXPIRED
             assert await next_event(session) is SessionEvent.RESUMED
         assert await store.exists(root) is not None
