@@ -1,24 +1,22 @@
 """Metadata: one small versioned tree, with drivers chosen by URI, and typed views over any of them."""
 
-from quire.metadata.api import (
+from quire.metadata.api import MetadataStore, SessionWatch, Watch
+from quire.metadata.bookies import BookieListing, Bookies, Registration, StoredCookie
+from quire.metadata.cluster import Cluster, attach_cluster, init_cluster, open_cluster
+from quire.metadata.driver import (
     ANY_VERSION,
     Check,
     Children,
     Create,
     Delete,
-    MetadataStore,
     Node,
     SessionEvent,
     SessionId,
-    SessionWatch,
     Set,
     Stat,
     Version,
-    Watch,
     Written,
 )
-from quire.metadata.bookies import BookieListing, Bookies, Registration, StoredCookie
-from quire.metadata.cluster import Cluster, attach_cluster, init_cluster, open_cluster
 from quire.metadata.ledgers import Ledgers, StoredLedger
 from quire.metadata.locks import HeldLock, hold_lock, lock_owners
 from quire.metadata.registry import open_store

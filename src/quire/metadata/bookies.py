@@ -25,7 +25,8 @@ from quire.errors import (
     StoreClosed,
     Unavailable,
 )
-from quire.metadata.api import ANY_VERSION, MetadataStore, SessionId, SessionWatch, Version, wait_any_changed
+from quire.metadata.api import MetadataStore, SessionWatch, wait_any_changed
+from quire.metadata.driver import ANY_VERSION, SessionId, Version
 from quire.metadata.paths import join, name_of
 from quire.runtime import Clock
 from quire.types import BookieId, bookie_id

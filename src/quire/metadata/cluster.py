@@ -30,8 +30,9 @@ from quire.errors import (
     NoSuchNode,
     NotInitialised,
 )
-from quire.metadata.api import Create, MetadataStore, Op
+from quire.metadata.api import MetadataStore
 from quire.metadata.bookies import Bookies
+from quire.metadata.driver import Create, Op
 from quire.metadata.ledgers import Ledgers
 from quire.metadata.paths import ancestors_of, join
 from quire.metadata.registry import open_store

@@ -18,7 +18,8 @@ from quire.codec.ledger_paths import (
     short_id,
 )
 from quire.errors import LedgerIdsExhausted, NodeExists, NoSuchNode, Refused, Unavailable
-from quire.metadata.api import ANY_VERSION, MetadataStore, Version
+from quire.metadata.api import MetadataStore
+from quire.metadata.driver import ANY_VERSION, Version
 from quire.metadata.paths import join
 from quire.runtime import Rng
 from quire.types import LedgerId

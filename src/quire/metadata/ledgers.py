@@ -31,7 +31,8 @@ from quire.errors import (
     Unavailable,
     VersionConflict,
 )
-from quire.metadata.api import ANY_VERSION, MetadataStore, Node, Version, Watch
+from quire.metadata.api import MetadataStore, Watch
+from quire.metadata.driver import ANY_VERSION, Node, Version
 from quire.metadata.ledger_ids import LedgerIds
 from quire.metadata.paths import join, parent_of
 from quire.runtime import Rng

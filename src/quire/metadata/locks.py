@@ -15,16 +15,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from quire.errors import LockLost, MetadataOutcomeUnknown, NoSuchNode, SessionExpired, StoreClosed, Unavailable
-from quire.metadata.api import (
-    ANY_VERSION,
-    Check,
-    MetadataStore,
-    SessionId,
-    SessionWatch,
-    Stat,
-    Version,
-    wait_any_changed,
-)
+from quire.metadata.api import MetadataStore, SessionWatch, wait_any_changed
+from quire.metadata.driver import ANY_VERSION, Check, SessionId, Stat, Version
 from quire.metadata.paths import join
 from quire.runtime import Rng
 

@@ -7,7 +7,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final, cast
 
 from quire.errors import MissingExtra, UnknownScheme
-from quire.metadata.api import Driver, MetadataStore
+from quire.metadata.api import MetadataStore
+from quire.metadata.driver import Driver
 from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import MetadataUri, parse_uri
 from quire.runtime import Runtime, real_runtime

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from quire.errors import QuireError
 from quire.metadata import ANY_VERSION, Check, Create, Delete, MetadataStore, Set, Version
-from quire.metadata.api import Op
+from quire.metadata.driver import Op
 from tests.contract.metadata.backends import Backend, MemoryBackend
 from tests.contract.metadata.test_tree import tree_of
 

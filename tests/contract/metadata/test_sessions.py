@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quire.errors import ParentIsEphemeral, SessionExpired, StoreClosed
+from quire.errors import MetadataOutcomeUnknown, ParentIsEphemeral, SessionExpired, StoreClosed
 from quire.metadata import ANY_VERSION, MetadataStore, SessionEvent, SessionWatch
 from tests.contract.metadata.backends import Backend, expire
 from tests.waiting import eventually
@@ -95,13 +95,24 @@ async def test_a_write_decided_under_an_expired_session_is_refused(backend: Back
     await store.create(path, b"before")
     await store.create(marker, ephemeral=True)
     await backend.cut(store)
-    write = asyncio.create_task(store.set(path, b"after", expected=ANY_VERSION))
+    write = asyncio.create_task(_set_until_answered(store, path, b"after"))
     await eventually(lambda: _is_gone(other, marker), what="the store gives up the session")
     await backend.mend(store)
     with pytest.raises(SessionExpired):
         await write
     assert (await other.get(path)).data == b"before"
     await store.set(path, b"again", expected=ANY_VERSION)
+
+
+async def _set_until_answered(store: MetadataStore, path: str, data: bytes) -> None:
+    """A write that goes out on a link which the client still believes in is honestly of unknown outcome: once more."""
+    while True:
+        try:
+            await store.set(path, data, expected=ANY_VERSION)
+        except MetadataOutcomeUnknown:
+            continue
+        else:
+            return
 
 
 async def test_a_short_interruption_does_not_cost_the_session(backend: Backend) -> None:

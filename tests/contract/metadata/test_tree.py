@@ -18,7 +18,7 @@ from quire.errors import (
     VersionConflict,
 )
 from quire.metadata import ANY_VERSION, Check, Create, Delete, MetadataStore, Set, Version
-from quire.metadata.api import Op
+from quire.metadata.driver import Op
 from tests.contract.metadata.backends import Backend
 
 

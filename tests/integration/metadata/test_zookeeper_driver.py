@@ -32,19 +32,8 @@ from quire.errors import (
     StoreClosed,
     VersionConflict,
 )
-from quire.metadata.api import (
-    ANY_VERSION,
-    Check,
-    Create,
-    Delete,
-    MetadataStore,
-    Op,
-    SessionEvent,
-    SessionWatch,
-    Set,
-    Version,
-    Watch,
-)
+from quire.metadata.api import MetadataStore, SessionWatch, Watch
+from quire.metadata.driver import ANY_VERSION, Check, Create, Delete, Op, SessionEvent, Set, Version
 from quire.metadata.drivers.zookeeper import ZooKeeperDriver, _with_port, open_driver
 from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import parse_uri

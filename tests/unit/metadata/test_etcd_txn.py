@@ -23,7 +23,7 @@ from quire.errors import (
     VersionConflict,
 )
 from quire.metadata import ANY_VERSION, Check, Create, Delete, Set, StoreSettings, Version, Written
-from quire.metadata.api import Op
+from quire.metadata.driver import Op
 from quire.metadata.drivers._etcd_keys import ChildScan, counter_key, is_direct_child, range_below, session_key
 from quire.metadata.drivers._etcd_requirements import CounterMoved, gaps
 from quire.metadata.drivers._etcd_txn import merge, plan, plan_sequential

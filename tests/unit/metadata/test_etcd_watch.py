@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from quire.errors import Refused
-from quire.metadata.api import Target
+from quire.metadata.driver import Target
 from quire.metadata.drivers._etcd_watch import _Line, _Watch
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 

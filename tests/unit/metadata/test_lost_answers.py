@@ -8,7 +8,7 @@ import pytest
 from quire.codec.registration import BookieServiceInfo
 from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, Outcome
 from quire.metadata import Cluster, MetadataStore, StoredLedger, hold_lock, init_cluster, lock_owners, parse_uri
-from quire.metadata.api import Children, Node, Op, SessionEvent, SessionId, Stat, Target, Written
+from quire.metadata.driver import Children, Node, Op, SessionEvent, SessionId, Stat, Target, Written
 from quire.metadata.drivers.memory import MemoryDriver, MemoryTree
 from quire.metadata.settings import StoreSettings
 from quire.runtime import real_runtime

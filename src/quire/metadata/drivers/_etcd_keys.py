@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from quire.errors import invariant
-from quire.metadata.api import SessionId, Stat, Version
+from quire.metadata.driver import SessionId, Stat, Version
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 from quire.metadata.paths import ROOT
 

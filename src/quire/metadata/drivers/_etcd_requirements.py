@@ -17,7 +17,7 @@ from quire.errors import (
     SessionExpired,
     VersionConflict,
 )
-from quire.metadata.api import ANY_VERSION, Version
+from quire.metadata.driver import ANY_VERSION, Version
 from quire.metadata.drivers._etcd_keys import counter_key, key_of, range_below, session_key
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 from quire.metadata.paths import parent_of

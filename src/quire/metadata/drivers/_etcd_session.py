@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from quire.errors import QuireError, SessionExpired
-from quire.metadata.api import SessionEvent, SessionId
+from quire.metadata.driver import SessionEvent, SessionId
 from quire.metadata.drivers._etcd_errors import unavailable
 from quire.metadata.drivers._etcd_keys import session_key
 from quire.metadata.drivers._etcd_rpc import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, PUT, EtcdClient, Stream

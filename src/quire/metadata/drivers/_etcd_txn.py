@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from quire.errors import InvariantBroken
-from quire.metadata.api import Create, Delete, Op, Set, Version, Written
+from quire.metadata.driver import Create, Delete, Op, Set, Version, Written
 from quire.metadata.drivers._etcd_keys import counter_key, key_of
 from quire.metadata.drivers._etcd_requirements import (
     NEVER,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quire.errors import QuireError, Refused, StoreClosed
-from quire.metadata.api import Target
+from quire.metadata.driver import Target
 from quire.metadata.drivers._etcd_errors import unavailable
 from quire.metadata.drivers._etcd_keys import is_direct_child, key_of, range_below
 from quire.metadata.drivers._etcd_rpc import WATCH, EtcdClient, Stream

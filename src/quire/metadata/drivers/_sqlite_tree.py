@@ -25,7 +25,7 @@ from quire.errors import (
     Refused,
     VersionConflict,
 )
-from quire.metadata.api import (
+from quire.metadata.driver import (
     ANY_VERSION,
     Check,
     Children,

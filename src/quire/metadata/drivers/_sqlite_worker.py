@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from quire.errors import InvariantBroken, MetadataUnavailable, QuireError, SessionExpired
-from quire.metadata.api import SessionEvent, SessionId
+from quire.metadata.driver import SessionEvent, SessionId
 from quire.metadata.drivers._sqlite_errors import is_busy, translate
 from quire.metadata.drivers._sqlite_tree import Change, SqliteTree
 from quire.metadata.settings import StoreSettings

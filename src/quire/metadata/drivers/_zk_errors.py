@@ -42,7 +42,7 @@ from quire.errors import (
     SessionExpired,
     VersionConflict,
 )
-from quire.metadata.api import Create, Op
+from quire.metadata.driver import Create, Op
 from quire.metadata.paths import parent_of
 
 # A read that ends so may be asked again: nobody refused it, it only went astray.

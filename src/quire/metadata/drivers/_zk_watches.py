@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from quire.errors import Refused, StoreClosed, Unavailable
-from quire.metadata.api import Target
+from quire.metadata.driver import Target
 from quire.runtime import Clock
 
 _RETRY_DELAY_S: Final = 0.1

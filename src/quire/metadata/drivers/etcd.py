@@ -20,7 +20,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from quire.errors import DamagedMetadata, InvariantBroken, NodeExists, SessionExpired
-from quire.metadata.api import (
+from quire.metadata.driver import (
     Children,
     Create,
     Driver,

@@ -21,7 +21,7 @@ from quire.errors import (
     SessionExpired,
     VersionConflict,
 )
-from quire.metadata.api import (
+from quire.metadata.driver import (
     ANY_VERSION,
     Check,
     Children,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from quire.errors import InvalidUri, MetadataOutcomeUnknown, MetadataUnavailable
-from quire.metadata.api import Children, Driver, Node, Op, SessionEvent, SessionId, Stat, Target, Written
+from quire.metadata.driver import Children, Driver, Node, Op, SessionEvent, SessionId, Stat, Target, Written
 from quire.metadata.drivers._sqlite_tree import Change, SqliteTree
 from quire.metadata.drivers._sqlite_worker import Call, Reports, SqliteWorker
 from quire.metadata.paths import parent_of

@@ -26,7 +26,7 @@ from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from quire.errors import MetadataUnavailable, StoreClosed
-from quire.metadata.api import (
+from quire.metadata.driver import (
     ANY_VERSION,
     Check,
     Children,
