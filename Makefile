@@ -42,7 +42,7 @@ bench: .venv/dev ## how much CPU one metadata operation costs
 	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/quire bench metadata "sqlite:$$folder/bench.db"
 
 protos: .venv/dev ## generate the message classes from protos/
-	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto
+	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto protos/bookkeeper_protocol.proto
 	$(BIN)/python -m grpc_tools.protoc -Iquire/metadata/drivers/etcd_pb=protos --python_out=src --pyi_out=src protos/etcd.proto
 
 constraints: ## pin the newest versions of all dependencies anew

@@ -25,7 +25,10 @@
     │   ├── MetadataUnavailable      the store did not answer in time; nothing was written
     │   └── MetadataOutcomeUnknown   the answer to a write was lost; it may have happened
     └── Damaged                  bytes that do not mean what they should
-        └── DamagedMetadata
+        ├── DamagedMetadata
+        ├── DamagedJournal           acknowledged entries in a bookie's journal cannot be read any more
+        ├── DamagedEntry             an entry's digest or ids are not those it should have
+        └── ProtocolViolation        a peer sent what the bookie protocol does not know
 
 `InvariantBroken` stands outside the tree, so that no retry loop can swallow a bug.
 """
@@ -214,6 +217,25 @@ class DamagedMetadata(Damaged):
     """Stored metadata does not parse, or breaks a rule that every reader relies on."""
 
     hint = "Nothing was changed. Run `quire metadata check` to see every damaged node."
+
+
+class DamagedJournal(Damaged):
+    """A part of a bookie's journal that had been written whole cannot be read: acknowledged entries may be lost."""
+
+    hint = "Keep the journal files. The bookie cannot vouch for its open ledgers: recover them from other replicas."
+
+
+class DamagedEntry(Damaged):
+    """An entry or an explicit LAC is too short, fails its digest, or belongs to another ledger or entry id."""
+
+    hint = "Read it from another bookie. If all replicas fail, check the ledger's digest type and password."
+
+
+class ProtocolViolation(Damaged):
+    """A peer sent bytes that the bookie protocol does not know. Nothing after them can be understood."""
+
+    outcome = Outcome.UNKNOWN  # What the peer made of the requests under way cannot be learned from it any more.
+    hint = "Close the connection. What was under way may have been done: send it again, unchanged, on a new one."
 
 
 # --- Bugs -------------------------------------------------------------------------------------------------------
