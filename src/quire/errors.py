@@ -28,6 +28,7 @@
         ├── DamagedMetadata
         ├── DamagedJournal           acknowledged entries in a bookie's journal cannot be read any more
         ├── DamagedEntry             an entry's digest or ids are not those it should have
+        ├── DamagedIndex             a bookie's index lost something, or cannot be read
         └── ProtocolViolation        a peer sent what the bookie protocol does not know
 
 `InvariantBroken` stands outside the tree, so that no retry loop can swallow a bug.
@@ -229,6 +230,12 @@ class DamagedEntry(Damaged):
     """An entry or an explicit LAC is too short, fails its digest, or belongs to another ledger or entry id."""
 
     hint = "Read it from another bookie. If all replicas fail, check the ledger's digest type and password."
+
+
+class DamagedIndex(Damaged):
+    """A bookie's index does not read, or lacks what was made durable in it. What it does not list may still exist."""
+
+    hint = "Restore the bookie's folders together, or empty them and let autorecovery copy its entries from the others."
 
 
 class ProtocolViolation(Damaged):

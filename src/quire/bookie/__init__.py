@@ -1,0 +1,1 @@
+"""The bookie: a storage node that keeps every entry it acknowledged."""

@@ -1,0 +1,1 @@
+"""Protocol cores: events in, decisions out. They do no I/O, read no clock, and know no codec."""
