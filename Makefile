@@ -30,7 +30,7 @@ format: .venv/dev ## bring the code into shape
 test: check ## everything: check, then all tests, against real ZooKeeper and etcd servers
 	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-test-long: .venv/dev ## the same tests with many more seeds and examples (about half an hour)
+test-long: .venv/dev ## the same tests with many more seeds and examples
 	QUIRE_TEST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 1800
 
 interop: .venv/dev ## Apache BookKeeper's own programs at the other end (needs Maven)

@@ -1,6 +1,7 @@
 """The simulated world finds mistakes: a correct replicated log passes every seed, each careless one fails on some."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -8,7 +9,7 @@ from quire.runtime import read_file
 from quire.testing import SimHost, Simulation, simulate
 from tests.simulation.workloads.replicated_log import LOG, Flaw, Node, Writer, decode
 
-SEEDS = range(50)
+SEEDS = range(1000 if os.environ.get("QUIRE_TEST_LONG") else 50)
 NODES = ["n1", "n2"]
 RECORDS = 100
 
