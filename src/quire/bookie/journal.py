@@ -196,14 +196,15 @@ class Journal:
 
     async def _begin_file(self) -> None:
         """The new file's name and header are durable before any group in it can be acknowledged."""
-        if self._file is not None:
-            await self._file.aclose()
-        self._file_id += 1
-        self._file = await self._disk.create(_path(self._folder, self._file_id))
-        self._salt = self._rng.randrange(1 << 64)
-        await self._file.pwritev([encode_file_header(self._file_id, self._salt)], 0, sync=True)
+        file_id, salt = self._file_id + 1, self._rng.randrange(1 << 64)
+        file = await self._disk.create(_path(self._folder, file_id))
+        await file.pwritev([encode_file_header(file_id, salt)], 0, sync=True)
         await self._disk.sync_directory(self._folder)
-        self._position = self._allocated = SECTOR
+        before, self._file = self._file, file
+        # All at once: a checkpoint may ask for the mark at any moment, and must not get half of each file.
+        self._file_id, self._salt, self._position, self._allocated = file_id, salt, SECTOR, SECTOR
+        if before is not None:
+            await before.aclose()
 
     # --- Letting go
 
