@@ -21,7 +21,7 @@ from quire.testing import SimHost, Simulation, simulate
 from quire.types import EntryId, LedgerId
 
 FOLDER = "/ledgers"
-SEEDS = range(250)
+SEEDS = range(220)
 LIVES = 3
 
 
@@ -93,7 +93,7 @@ async def _live(sim: Simulation, host: SimHost, logs: EntryLogs, model: Model) -
     # Slower than writing: most of the time something is written and not synced.
     host.disk.faults.latency_by_operation_s["sync"] = (0.001, 0.01)
     writers = [host.spawn(_write(sim, logs, model)) for _ in range(2)]
-    await asyncio.sleep(sim.rng.random() * 0.2)
+    await asyncio.sleep(sim.rng.random() * 0.15)
     if sim.rng.random() < 0.3:
         host.disk.faults.fail_next("sync")
         await asyncio.sleep(sim.rng.random() * 0.05)
@@ -160,9 +160,9 @@ def test_what_was_synced_survives_and_nothing_is_ever_wrong(seed: int) -> None:
 
 
 def test_the_workload_does_something() -> None:
-    results = [simulate(seed, workload) for seed in range(20)]
-    assert sum(promised for promised, _ in results) > 1000
-    assert max(newest for _, newest in results) > 20
+    results = [simulate(seed, workload) for seed in range(10)]
+    assert sum(promised for promised, _ in results) > 300
+    assert max(newest for _, newest in results) > 12
 
 
 def _caught(run: Callable[[Simulation], Coroutine[Any, Any, object]]) -> str | None:

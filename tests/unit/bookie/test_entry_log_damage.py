@@ -159,3 +159,36 @@ def test_a_bad_sector_is_an_error_of_the_disk() -> None:
                 await logs.read(locations[1], LedgerId(1), EntryId(1))
 
     on_disk(check)
+
+
+def test_a_file_that_somebody_took_away_is_damage() -> None:
+    async def check(disk: SimDisk) -> None:
+        async with EntryLogs(disk, FOLDER) as logs:
+            [location] = await logs.append(entries((1, 0)))
+        async with EntryLogs(disk, FOLDER) as logs:
+            await disk.unlink(path(1))
+            with pytest.raises(DamagedEntry, match="the file is gone"):
+                await logs.read(location, LedgerId(1), EntryId(0))
+            with pytest.raises(DamagedEntry, match="the file is gone"):
+                await logs.ledgers_in(LogId(1))
+
+    on_disk(check)
+
+
+def test_in_a_log_that_grows_nothing_is_torn() -> None:
+    """The same broken record at the end of the log: this process knows that it was written, the next one does not."""
+
+    async def check(disk: SimDisk) -> None:
+        logs = EntryLogs(disk, FOLDER)
+        await logs.open()
+        [*_, last] = await logs.append(run_of(1, 3))
+        await damage(disk, 1, split_location(last)[1] + 50)
+        for kinds in ((1, 0), (0, 1)):
+            scan = logs.scan(LogId(1))
+            assert scan.report.entries == 0
+            assert [entry.entry_id async for entry in scan] == [0, 1]
+            assert (len(scan.report.damaged), len(scan.report.torn)) == kinds
+            logs = EntryLogs(disk, FOLDER)
+            await logs.open()
+
+    on_disk(check)

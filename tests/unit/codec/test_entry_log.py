@@ -286,8 +286,11 @@ def test_a_run_is_what_single_records_say_up_to_the_first_that_is_not_of_it(
 
 
 def test_a_run_ends_where_offsets_end() -> None:
-    data = MARK + bytes(100)
-    assert decode_run(LogId(1), LOG_BYTES_MAX - 5, data, 0, ledger_id=LedgerId(0), entries_max=9) == []
+    """A file may have been made longer than any log; what is there has no location."""
+    record = one_record(LogId(1), 0, 0, b"")
+    for offset in (LOG_BYTES_MAX - 5, LOG_BYTES_MAX + 1):
+        assert decode_run(LogId(1), offset, record, 0, ledger_id=LedgerId(0), entries_max=9) == []
+    assert decoded_or_damaged(LogId(1), LOG_BYTES_MAX + 1, record) is None
 
 
 def test_one_write_carries_a_bounded_part_of_many_entries() -> None:
