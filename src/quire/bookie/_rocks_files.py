@@ -1,39 +1,29 @@
-"""The index's RocksDB database: how it is made, opened and tuned, and its errors as ours.
+"""The folder of the index's RocksDB database: how it is made, locked, checked and opened; its errors as ours.
 
-Two things about opening are ours, not RocksDB's:
+Three things are ours, not RocksDB's:
   NothingFromNothing  RocksDB begins an empty database where it finds no `CURRENT` file, whatever else is there. A new
                       one is therefore made under another name and renamed: a folder that exists is one to be opened.
-  TornIsNotDamaged    after a power cut the end of RocksDB's own log can be torn in ways that its checksums cannot tell
-                      from damage. Taking all of it for a torn end would hide damage, taking none of it would keep a
-                      bookie from starting. So an end that does not read is given up only if the position that the
-                      caller relies on lies before it; a caller who knows no position gets no such leave.
+  LookFirst           RocksDB takes some damage to its logs for their end, and never returns from some other. So they
+                      are checked before it sees them (`quire.codec.rocksdb_log`), under a lock of our own.
+  TornIsNotDamaged    after a power cut, pages may be missing from the end of RocksDB's log of writes, though later ones
+                      are there. That looks like damage. Taking it for a torn end would hide damage, refusing it would
+                      keep a bookie from starting. So such an end is given up only if the position that the caller
+                      relies on lies before it; a caller who knows no position gets no such leave.
 """
 
 import errno
+import fcntl
 import os
 from typing import Final
 
-from rocksdict import (
-    AccessType,
-    BlockBasedIndexType,
-    BlockBasedOptions,
-    Cache,
-    ChecksumType,
-    DbClosedError,
-    DBCompressionType,
-    DBRecoveryMode,
-    Options,
-    Rdict,
-)
+from rocksdict import AccessType, DbClosedError, Rdict
 
+from quire.bookie._rocks_options import tuned
 from quire.codec.index_records import FORMAT_KEY, FORMAT_VALUE
+from quire.codec.rocksdb_log import LogState, log_state
 from quire.errors import DamagedIndex, Refused, StoreClosed
 
-CACHE_BYTES: Final = 16 << 20  # Blocks, block indexes and filters together: all that reading keeps in memory.
-MEMTABLE_BYTES: Final = 8 << 20  # About 100,000 entries; three of these at most exist at a time.
-
-_OPEN_FILES_MAX: Final = 256  # Of 32 MiB each. Their indexes and filters are in the cache, so an open file is cheap.
-_NEVER: Final = 1 << 30
+_LOCK: Final = "quire.lock"
 _CODES: Final = {
     os.strerror(code): code
     for code in (
@@ -50,54 +40,106 @@ _CODES: Final = {
 }
 
 
-def open_database(
-    folder: str, *, create: bool, position_min: int | None, cache_bytes: int, memtable_bytes: int
-) -> Rdict:
-    """Open the database in `folder`. Raises `DamagedIndex`, `Refused` if another process has it open, or `OSError`."""
+class RocksFolder:
+    """A folder with a database that this object alone has open. `db` is for use until `close`."""
 
-    def database(path: str, *, torn: bool = False, new: bool = False, read_only: bool = False) -> Rdict:
-        options = _options(torn=torn, new=new, cache_bytes=cache_bytes, memtable_bytes=memtable_bytes)
+    db: Rdict
+
+    def __init__(
+        self, path: str, *, create: bool, position_min: int | None, cache_bytes: int, memtable_bytes: int
+    ) -> None:
+        """Raises `DamagedIndex`, `Refused` if somebody has it open, or `OSError`."""
+        self.path = path
+        self._cache_bytes, self._memtable_bytes = cache_bytes, memtable_bytes
+        absent = _is_absent(path)
+        if absent and not create:
+            raise DamagedIndex(f"there is no index in {path!r}", folder=path)
+        self._lock = self._locked(_begun(path) if absent else path)
+        try:
+            if absent:
+                self._make()
+            self._open(position_min)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        try:
+            self.db.close()
+        finally:
+            os.close(self._lock)
+
+    def _locked(self, path: str) -> int:
+        handle = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(handle)
+            raise _refused(self.path) from error
+        return handle
+
+    def _make(self) -> None:
+        """Begin a database beside the folder, then let it take the folder's place. The lock moves along."""
+        db = self._database(_begun(self.path), new=True)
+        try:
+            db[FORMAT_KEY] = FORMAT_VALUE
+            db.close()
+        except Exception as error:
+            raise translated(error, self.path) from error
+        os.rename(_begun(self.path), self.path)
+        _sync_directory(os.path.dirname(self.path.rstrip("/")) or ".")
+
+    def _open(self, position_min: int | None) -> None:
+        if self._is_torn_or_damaged():
+            damaged = DamagedIndex(f"a log of the index in {self.path!r} is damaged", folder=self.path)
+            if position_min is None:
+                raise damaged
+            seen = self._database(self.path, read_only=True)  # Only looking: nothing is given up by this.
+            readable = seen.latest_sequence_number()
+            seen.close()
+            if readable < position_min:
+                raise damaged
+        self.db = self._database(self.path)
+        try:
+            self._check(position_min)
+        except BaseException:
+            self.db.close()
+            raise
+
+    def _is_torn_or_damaged(self) -> bool:
+        """Whether writes are missing before others that are there. Raises if it cannot be a power cut's doing."""
+        states = {name: log_state(_content(self.path, name)) for name in (*_manifests(self.path), *_logs(self.path))}
+        for name, state in states.items():
+            # RocksDB syncs a manifest before it relies on it: only its very end can be missing.
+            if state is LogState.FOREIGN or (state is LogState.BROKEN and name.startswith("MANIFEST")):
+                raise DamagedIndex(f"{name} of the index in {self.path!r} is damaged", folder=self.path, file=name)
+        *older, newest = [states[name] for name in _logs(self.path)] or [LogState.WHOLE]
+        return newest is LogState.BROKEN or any(state is not LogState.WHOLE for state in older)
+
+    def _database(self, path: str, *, new: bool = False, read_only: bool = False) -> Rdict:
+        options = tuned(new=new, cache_bytes=self._cache_bytes, memtable_bytes=self._memtable_bytes)
         access = AccessType.read_only(False) if read_only else AccessType.read_write()
         try:
             # Named, or rocksdict would take the default family's options from the folder, and not from us.
             return Rdict(path, options, column_families={"default": options}, access_type=access)
         except Exception as error:
-            raise translated(error, folder) from error
+            raise translated(error, self.path) from error
 
-    if _is_absent(folder):
-        if not create:
-            raise DamagedIndex(f"there is no index in {folder!r}", folder=folder)
-        temporary = folder.rstrip("/") + ".new"  # Possibly left there by a crash; there was nothing in it yet.
+    def _check(self, position_min: int | None) -> None:
         try:
-            os.mkdir(temporary)  # Not left to rocksdict, which would make the folders above, too, and sync none.
-        except FileExistsError:
-            pass
-        new = database(temporary, new=True)
-        try:
-            new[FORMAT_KEY] = FORMAT_VALUE
-            new.close()
+            found = self.db.get(FORMAT_KEY)
         except Exception as error:
-            raise translated(error, folder) from error
-        os.rename(temporary, folder)
-        _sync_directory(os.path.dirname(folder.rstrip("/")) or ".")
-
-    try:
-        db = database(folder)
-    except DamagedIndex:
-        if position_min is None:
-            raise
-        seen = database(folder, torn=True, read_only=True)  # Only looking: nothing is given up by this.
-        readable = seen.latest_sequence_number()
-        seen.close()
-        if readable < position_min:
-            raise
-        db = database(folder, torn=True)
-    try:
-        _check(db, folder, position_min=position_min)
-    except BaseException:
-        db.close()
-        raise
-    return db
+            raise translated(error, self.path) from error
+        if found != FORMAT_VALUE:
+            raise DamagedIndex(f"{self.path!r} holds no index of this format: {found!r}", folder=self.path)
+        position = self.db.latest_sequence_number()
+        if position_min is not None and position < position_min:
+            raise DamagedIndex(
+                f"the index in {self.path!r} lost what was durable: it ends at position {position}, not {position_min}",
+                folder=self.path,
+                position=position,
+                position_min=position_min,
+            )
 
 
 def translated(error: Exception, folder: str) -> Exception:
@@ -106,11 +148,7 @@ def translated(error: Exception, folder: str) -> Exception:
     if isinstance(error, DbClosedError):
         return StoreClosed(f"the index in {folder!r} is closed", folder=folder)
     if text.startswith(("IO error: lock hold by current process", "IO error: While lock file")):
-        return Refused(
-            f"the index in {folder!r} is open already, in this process or in another",
-            hint="Stop the other bookie, or give this one a folder of its own.",
-            folder=folder,
-        )
+        return _refused(folder)
     # A file that is not there is one that the database lists: its folder exists.
     gone = "create_if_missing is false" in text or os.strerror(errno.ENOENT) in text
     if gone or text.startswith("Corruption"):
@@ -124,70 +162,12 @@ def is_stall(error: Exception) -> bool:
     return str(error).startswith("Result incomplete")
 
 
-def _options(*, torn: bool, new: bool, cache_bytes: int, memtable_bytes: int) -> Options:
-    options = Options(raw_mode=True)
-    options.create_if_missing(new)
-    options.set_paranoid_checks(True)
-    options.set_wal_recovery_mode(
-        DBRecoveryMode.point_in_time() if torn else DBRecoveryMode.tolerate_corrupted_tail_records()
+def _refused(folder: str) -> Refused:
+    return Refused(
+        f"the index in {folder!r} is open already, in this process or in another",
+        hint="Stop the other bookie, or give this one a folder of its own.",
+        folder=folder,
     )
-    # --- Memory. One memtable fills, one is flushed, one is spare.
-    options.set_write_buffer_size(memtable_bytes)
-    options.set_max_write_buffer_number(3)
-    options.set_max_open_files(_OPEN_FILES_MAX)
-    # --- Work in the background. rocksdict waits for a stalled write without letting other threads run, so writes ask
-    # to be refused instead, and the only reason left is one that a flush removes. Compaction keeps up anyway: 30,000
-    # entries a second are less than a megabyte.
-    options.set_max_background_jobs(2)
-    options.set_level_zero_slowdown_writes_trigger(_NEVER)
-    options.set_level_zero_stop_writes_trigger(_NEVER)
-    options.set_soft_pending_compaction_bytes_limit(0)
-    options.set_hard_pending_compaction_bytes_limit(0)
-    options.set_bytes_per_sync(1 << 20)  # Small steps, so that the journal's syncs do not queue behind a large one.
-    # --- Files. Keys differ little from their neighbours: LZ4 halves them, and costs nothing that could be measured.
-    options.set_compression_type(DBCompressionType.lz4())
-    options.set_target_file_size_base(32 << 20)
-    options.set_max_bytes_for_level_base(128 << 20)
-    options.set_keep_log_file_num(3)
-    options.set_max_log_file_size(1 << 20)
-    options.set_stats_dump_period_sec(0)
-    options.set_stats_persist_period_sec(0)
-    options.set_block_based_table_factory(_table(cache_bytes))
-    return options
-
-
-def _table(cache_bytes: int) -> BlockBasedOptions:
-    table = BlockBasedOptions()
-    table.set_block_cache(Cache(cache_bytes))
-    table.set_block_size(8 << 10)
-    table.set_checksum_type(ChecksumType.xxh3())
-    table.set_format_version(5)
-    table.set_bloom_filter(10, False)  # 1 of 100 look-ups of an entry that is not here reads a block in vain.
-    # A file's filter takes megabytes. Cut into parts, those in use fit into the cache and the rest stays on the disk.
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_index_type(BlockBasedIndexType.two_level_index_search())
-    table.set_partition_filters(True)
-    table.set_metadata_block_size(4 << 10)
-    table.set_pin_top_level_index_and_filter(True)
-    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    return table
-
-
-def _check(db: Rdict, folder: str, *, position_min: int | None) -> None:
-    try:
-        found = db.get(FORMAT_KEY)
-    except Exception as error:
-        raise translated(error, folder) from error
-    if found != FORMAT_VALUE:
-        raise DamagedIndex(f"{folder!r} holds a database, but no index of this format: {found!r}", folder=folder)
-    position = db.latest_sequence_number()
-    if position_min is not None and position < position_min:
-        raise DamagedIndex(
-            f"the index in {folder!r} lost what was durable: it ends at position {position}, not at {position_min}",
-            folder=folder,
-            position=position,
-            position_min=position_min,
-        )
 
 
 def _is_absent(folder: str) -> bool:
@@ -195,6 +175,35 @@ def _is_absent(folder: str) -> bool:
         return not os.listdir(folder)  # An empty folder makes way for the renamed one.
     except FileNotFoundError:
         return True
+
+
+def _begun(folder: str) -> str:
+    """Where the database of a new folder is made. A crash may have left one there; there was nothing in it yet."""
+    path = folder.rstrip("/") + ".new"
+    try:
+        os.mkdir(path)  # Not left to rocksdict, which would make the folders above, too, and sync none.
+    except FileExistsError:
+        pass
+    return path
+
+
+def _manifests(folder: str) -> list[str]:
+    """The manifest in use, if `CURRENT` names one. If not, RocksDB finds words for that."""
+    try:
+        name = _content(folder, "CURRENT").decode(errors="replace").rstrip("\n")
+    except FileNotFoundError:
+        return []
+    return [name] if name in os.listdir(folder) else []
+
+
+def _logs(folder: str) -> list[str]:
+    """Those of writes, the newest last."""
+    return sorted((name for name in os.listdir(folder) if name.endswith(".log")), key=lambda name: (len(name), name))
+
+
+def _content(folder: str, name: str) -> bytes:
+    with open(os.path.join(folder, name), "rb") as file:
+        return file.read()
 
 
 def _sync_directory(path: str) -> None:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn, Self, assert_never, cast
 
-from rocksdict import Rdict, RdictIter, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import RdictIter, ReadOptions, WriteBatch, WriteOptions
 
-from quire.bookie._rocks_files import CACHE_BYTES, MEMTABLE_BYTES, is_stall, open_database, translated
+from quire.bookie._rocks_files import RocksFolder, is_stall, translated
+from quire.bookie._rocks_options import CACHE_BYTES, MEMTABLE_BYTES
 from quire.bookie.index import (
     DeleteLedger,
     DeleteMark,
@@ -58,9 +59,10 @@ _PAGE_KEYS: Final = 4096  # What an iteration holds at a time: some hundred kilo
 class RocksIndex:
     """A bookie's index in a folder of its own."""
 
-    def __init__(self, db: Rdict, folder: str) -> None:
-        self._db = db
-        self._folder = folder
+    def __init__(self, folder: RocksFolder) -> None:
+        self._files = folder
+        self._folder = folder.path
+        self._db = folder.db
         self._writing = threading.Lock()  # A commit that looks before it writes must not be overtaken in between.
         self._failed = False
         self._closed = False
@@ -82,11 +84,15 @@ class RocksIndex:
         `position_min` is the newest position that anything relies on: see `quire.bookie.index`. Raises `DamagedIndex`,
         and `Refused` if somebody else has the index open. The folder above must exist.
         """
-        path = os.fspath(folder)
-        db = open_database(
-            path, create=create, position_min=position_min, cache_bytes=cache_bytes, memtable_bytes=memtable_bytes
+        return cls(
+            RocksFolder(
+                os.fspath(folder),
+                create=create,
+                position_min=position_min,
+                cache_bytes=cache_bytes,
+                memtable_bytes=memtable_bytes,
+            )
         )
-        return cls(db, path)
 
     # --- Reading ----------------------------------------------------------------------------------------------
 
@@ -275,7 +281,7 @@ class RocksIndex:
                 return
             self._closed = True
             try:
-                self._db.close()
+                self._files.close()
             except Exception as error:
                 if not self._failed:  # If it has, whoever made that commit was told already.
                     raise translated(error, self._folder) from error
