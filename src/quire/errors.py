@@ -20,12 +20,24 @@
     │   ├── LockLost                 the session that held the lock ended
     │   ├── NoSuchLedger, LedgerExists, LedgerIdsExhausted
     │   ├── NotInitialised, AlreadyInitialised, LayoutMismatch
-    │   └── BookieRegistered         another live process registered under the same bookie id
+    │   ├── BookieRegistered         another live process registered under the same bookie id
+    │   ├── WrongDisk                a bookie's directories are not those that its cookie names
+    │   ├── FolderInUse              another live process works in the same folder
+    │   ├── NoSuchEntry              a bookie has the ledger, and not this entry
+    │   ├── LedgerFenced             another client recovers, or recovered, this ledger
+    │   ├── WrongPassword            the master key is not the one the ledger was made with
+    │   └── BookieReadOnly           the bookie takes no new entries
     ├── Unavailable              not now; retryable
     │   ├── MetadataUnavailable      the store did not answer in time; nothing was written
-    │   └── MetadataOutcomeUnknown   the answer to a write was lost; it may have happened
+    │   ├── MetadataOutcomeUnknown   the answer to a write was lost; it may have happened
+    │   ├── BookieUnavailable        the bookie cannot be reached; nothing was sent
+    │   ├── BookieBusy               the bookie's queues are full; nothing was stored
+    │   ├── BookieOutcomeUnknown     no answer came to a request that was sent; it may have happened
+    │   ├── BookieFailed             the bookie could not read or write its disks
+    │   └── DiskFull                 no room is left for what has to be written
     └── Damaged                  bytes that do not mean what they should
         ├── DamagedMetadata
+        ├── EntriesUnknown           a bookie lost data and cannot tell what it had of this ledger
         ├── DamagedJournal           acknowledged entries in a bookie's journal cannot be read any more
         ├── DamagedEntry             an entry's digest or ids are not those it should have
         ├── DamagedIndex             a bookie's index lost something, or cannot be read
@@ -185,6 +197,39 @@ class BookieRegistered(Refused):
     hint = "Stop the other process, or give this bookie an id of its own."
 
 
+class WrongDisk(Refused):
+    """The directories that a bookie was given are not the ones that its cookie names: wrong, emptied, or exchanged."""
+
+
+class FolderInUse(Refused):
+    """Another live process works in the folder."""
+
+    hint = "Stop that process first; two of them would destroy each other's data."
+
+
+class NoSuchEntry(Refused):
+    """The bookie has nothing under this entry id."""
+
+
+class LedgerFenced(Refused):
+    """Another client is recovering this ledger, or has done so: this writer may never append to it again."""
+
+    outcome = Outcome.UNKNOWN  # Recovery may adopt an entry that a single bookie had stored.
+    hint = "Open a new writer. Retrying on this one cannot succeed."
+
+
+class WrongPassword(Refused):
+    """The master key presented is not the one that the ledger was made with, or the peer is not authenticated."""
+
+    hint = "Use the password that the ledger was created with."
+
+
+class BookieReadOnly(Refused):
+    """The bookie takes no new entries: its disk is nearly full, or an operator decided so."""
+
+    hint = "Write to another bookie. `quire bookie status` tells why this one is read-only."
+
+
 # --- Unavailable for now ----------------------------------------------------------------------------------------
 
 
@@ -207,6 +252,38 @@ class MetadataOutcomeUnknown(Unavailable):
     hint = "Read the node before writing again."
 
 
+class BookieUnavailable(Unavailable):
+    """The bookie cannot be reached. Nothing was sent to it."""
+
+    hint = "Check that the bookie runs and that its address can be reached from here."
+
+
+class BookieBusy(Unavailable):
+    """The bookie's queues are full, and it refused."""
+
+    hint = "Send less at a time, or give the cluster more bookies."
+
+
+class BookieOutcomeUnknown(Unavailable):
+    """The connection broke, or the deadline passed, before the answer to a request that was sent. It may be done."""
+
+    outcome = Outcome.UNKNOWN
+    hint = "Send the same bytes again, or replace the bookie: adding an entry twice changes nothing."
+
+
+class BookieFailed(Unavailable):
+    """The bookie could not read or write its disks, or could not make sense of the request."""
+
+    outcome = Outcome.UNKNOWN
+    hint = "Use another bookie, and look at this one's log."
+
+
+class DiskFull(Unavailable):
+    """No room is left for what has to be written."""
+
+    hint = "Free space on that disk, or move the folder to a larger one; then start again."
+
+
 # --- Damaged data -----------------------------------------------------------------------------------------------
 
 
@@ -218,6 +295,12 @@ class DamagedMetadata(Damaged):
     """Stored metadata does not parse, or breaks a rule that every reader relies on."""
 
     hint = "Nothing was changed. Run `quire metadata check` to see every damaged node."
+
+
+class EntriesUnknown(Damaged):
+    """The bookie lost part of its data and cannot tell what it had of this ledger. It may have had the entry."""
+
+    hint = "Read from another bookie. Never take this for the end of the ledger."
 
 
 class DamagedJournal(Damaged):
