@@ -12,13 +12,15 @@ import pytest
 
 from quire.bookie.journal import JournalSettings
 from quire.bookie.ledger_storage import Absence, LedgerStorage, StorageSettings
-from quire.codec.checkpoint import Checkpoint, encode_checkpoint
+from quire.codec.checkpoint import Checkpoint, JournalPlace, encode_checkpoint
+from quire.codec.digest import Crc32cDigest
+from quire.codec.entry import EntryCodec
 from quire.errors import Damaged, DamagedEntry
 from quire.protocol.fencing import Refusal
 from quire.runtime import replace_file
 from quire.testing import SimHost, Simulation, simulate
 from quire.testing.sim_index import SimIndexFolder
-from quire.types import EntryId, LedgerId
+from quire.types import NO_ENTRY, EntryId, LedgerId
 
 FOLDER = "/bookie"
 KEY, WRONG = b"k" * 20, b"w" * 20
@@ -47,15 +49,15 @@ class FlawedStorage(LedgerStorage):
     async def checkpoint(self) -> None:
         if self.flaw is Flaw.LATE_MARK:
             self._flushing, self._active = self._active, {}
-            self._flushing_bytes, self._active_bytes = self._active_bytes, 0
+            self.flushing_bytes, self.active_bytes = self.active_bytes, 0
             await asyncio.sleep(0.005)
             if not self._flushing:
                 return  # What came meanwhile would be taken after all, and the mark with it would be right.
         if self.flaw is Flaw.FORGETS_FENCES:
-            self._changed = {each: None for each in self._changed if each in self._active}
+            self._table._changed = {each: None for each in self._table._changed if each in self._active}
         if self.flaw is Flaw.MARK_FIRST:
-            mark = self.journal.mark
-            checkpoint = Checkpoint(mark.file_id, mark.offset, mark.number, 0)
+            marks = [JournalPlace(mark.file_id, mark.offset, mark.number) for mark in self.journals.marks]
+            checkpoint = Checkpoint(0, tuple(marks))
             await replace_file(self._disk, f"{self._folder}/checkpoint", encode_checkpoint(checkpoint))
         await super().checkpoint()
 
@@ -69,15 +71,23 @@ class World:
     acknowledged: set[tuple[LedgerId, EntryId]] = field(default_factory=set)
     fenced: set[LedgerId] = field(default_factory=set)  # Acknowledged fences.
     waiting: list[tuple[int, str, LedgerId, EntryId]] = field(default_factory=list)
+    journals: int = 1
     checked: int = 0
 
-    def on_durable(self, number: int) -> None:
-        for _, kind, ledger_id, entry_id in [each for each in self.waiting if each[0] <= number]:
+    def on_durable(self, journal: int, number: int) -> None:
+        def is_durable(each: tuple[int, str, LedgerId, EntryId]) -> bool:
+            return each[2] % self.journals == journal and each[0] <= number
+
+        for _, kind, ledger_id, entry_id in filter(is_durable, self.waiting):
             if kind == "add":
                 self.acknowledged.add((ledger_id, entry_id))
             else:
                 self.fenced.add(ledger_id)
-        self.waiting = [each for each in self.waiting if each[0] > number]
+        self.waiting = [each for each in self.waiting if not is_durable(each)]
+
+    @property
+    def journal_folders(self) -> list[str]:
+        return [f"{FOLDER}/journal{number or ''}" for number in range(self.journals)]
 
 
 async def open_storage(world: World, host: SimHost, index: SimIndexFolder, stopped: asyncio.Event) -> LedgerStorage:
@@ -88,9 +98,26 @@ async def open_storage(world: World, host: SimHost, index: SimIndexFolder, stopp
         FOLDER,
         lambda position: index.open(create=position is None, position_min=position),
         SETTINGS,
+        journal_folders=world.journal_folders,
         on_durable=world.on_durable,
         on_failure=lambda _: stopped.set(),
     )
+
+
+def entry(ledger_id: LedgerId, entry_id: EntryId, payload: bytes = b"") -> bytes:
+    return EntryCodec(ledger_id, Crc32cDigest()).prefix(entry_id, payload, lac=NO_ENTRY, length=0) + payload
+
+
+def add(
+    storage: LedgerStorage,
+    ledger_id: LedgerId,
+    entry_id: EntryId,
+    body: bytes,
+    *,
+    key: bytes = KEY,
+    recovery: bool = False,
+) -> int | Refusal:
+    return storage.add(ledger_id, entry_id, NO_ENTRY, body, key, recovery=recovery)
 
 
 async def check(world: World, storage: LedgerStorage) -> None:
@@ -104,7 +131,7 @@ async def check(world: World, storage: LedgerStorage) -> None:
             assert found in (body, Absence.NO_ENTRY, Absence.NO_LEDGER)
     for ledger_id in world.fenced:
         assert storage.is_fenced(ledger_id), f"the fence of ledger {ledger_id} is forgotten"
-        assert storage.add(ledger_id, EntryId(10**6), b"late", KEY) is Refusal.FENCED
+        assert add(storage, ledger_id, EntryId(10**6), entry(ledger_id, EntryId(10**6))) is Refusal.FENCED
     for ledger_id in LEDGERS:
         last = storage.last_entry_id(ledger_id)
         acknowledged = [entry_id for ledger, entry_id in world.acknowledged if ledger == ledger_id]
@@ -127,17 +154,17 @@ async def live(world: World, host: SimHost, index: SimIndexFolder, *, boot: int)
         if kind < 0.03:
             result = storage.fence(ledger_id, KEY)
             assert isinstance(result, int)
-            if result > storage.journal.durable:
+            if result > storage.journals.of(ledger_id).durable:
                 world.waiting.append((result, "fence", ledger_id, entry_id))
             else:
                 world.fenced.add(ledger_id)
         elif kind < 0.06 and not isinstance(storage.last_entry_id(ledger_id), Absence):
-            assert storage.add(ledger_id, entry_id, b"x", WRONG) is Refusal.WRONG_KEY
+            assert add(storage, ledger_id, entry_id, entry(ledger_id, entry_id), key=WRONG) is Refusal.WRONG_KEY
         elif storage.has_room:
-            body = rng.bytes(rng.randrange(2000))
+            body = entry(ledger_id, entry_id, rng.bytes(rng.randrange(2000)))
             recovery = rng.random() < 0.1
             fenced = storage.is_fenced(ledger_id)
-            result = storage.add(ledger_id, entry_id, body, KEY, recovery=recovery)
+            result = add(storage, ledger_id, entry_id, body, recovery=recovery)
             assert (result is Refusal.FENCED) == (fenced and not recovery)
             if isinstance(result, int):
                 world.given[ledger_id, entry_id] = body
@@ -161,7 +188,7 @@ async def _checkpoint_now_and_then(host: SimHost, storage: LedgerStorage) -> Non
 
 
 async def live_and_die(sim: Simulation, flaw: Flaw) -> int:
-    host, world = sim.host("bookie"), World(flaw)
+    host, world = sim.host("bookie"), World(flaw, journals=sim.rng.choice([1, 2, 3]))
     index = SimIndexFolder(host.rng)
     host.disk.faults.latency_by_operation_s["sync"] = (0.001, 0.02)
     for boot in range(BOOTS):

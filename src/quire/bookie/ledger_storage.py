@@ -2,36 +2,42 @@
 
 An entry goes into the write cache first and into the journal second; once the journal has it, it is acknowledged. From
 time to time a checkpoint moves the cache, sorted by ledger and entry, into an entry log, enters the places into the
-index, and then tells the journal how far it is not needed any more.
+index, and then tells the journals how far they are not needed any more.
 
 Invariants, of those in the ledger protocol:
-  CacheBeforeJournal   so everything before the journal's mark is in the cache when a checkpoint samples the mark.
+  CacheBeforeJournal   so everything before the journals' marks is in the cache when a checkpoint samples them.
   MarkComesLast        a checkpoint is stored only after all before it is durable in log and index; marks only grow.
   StateIsData          keys, fences and explicit LACs are journaled and checkpointed like entries, with or without any.
   CertainAbsence       "no such entry" is said only if it was never accepted here. After damage the answer is "unknown".
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Self
 
 from quire.bookie.entry_log import EntryLogs
-from quire.bookie.index import Index, LedgerRecord, Operation, PutLedger, PutLocations, PutMark
-from quire.bookie.journal import Journal, JournalMark, JournalSettings, Replay
-from quire.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from quire.bookie.index import DeleteLedger, Index, Operation, PutLocations
+from quire.bookie.journal import Damage, JournalMark, JournalSettings
+from quire.bookie.journals import Journals, Replays
+from quire.bookie.ledger_state import LacWaiter, Ledger
+from quire.bookie.ledger_table import LedgerTable
+from quire.bookie.read_cache import ReadCache
+from quire.codec.checkpoint import Checkpoint, JournalPlace, decode_checkpoint, encode_checkpoint
+from quire.codec.entry import STORABLE_BYTES_MIN, stored_ids, stored_lac
+from quire.codec.entry_digest import WRONG, check_digest
 from quire.codec.entry_log import Entry, Location
 from quire.codec.journal import EXPLICIT_LAC, FENCE, LEDGER_KEY, Record
-from quire.errors import InvalidArgument, InvariantBroken
-from quire.protocol.fencing import LedgerGate, Refusal
+from quire.errors import DamagedEntry, InvalidArgument, InvariantBroken, WrongDisk
+from quire.protocol.fencing import Refusal
 from quire.runtime import Runtime, read_file, replace_file
-from quire.types import EntryId, LedgerId
+from quire.types import NO_ENTRY, EntryId, LedgerId
 
 OpenIndex = Callable[[int | None], Index]  # Given the position it must have reached; None for a new bookie.
 
 _LOCATIONS_PER_COMMIT: Final = 4096
-_DAMAGED: Final = "damaged"  # A mark in the index, set when part of the journal could not be read.
+_AHEAD_ENTRIES_MAX: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +45,19 @@ class StorageSettings:
     """What may be tuned about a bookie's storage."""
 
     cache_bytes_max: int = 32 << 20
-    """How much may wait in the write cache. At half of it a checkpoint begins; beyond it new entries are refused."""
+    """How much may wait in the write cache. At half of it a checkpoint begins; beyond it new entries should wait."""
+
+    read_cache_bytes_max: int = 32 << 20
+    """How much is kept of what was read ahead."""
+
+    ledgers_cached_max: int = 100_000
+    """Ledgers whose state is kept in memory; others are looked up in the index when they are needed again."""
 
     log_bytes_max: int = 1 << 30
     """Size of an entry log. Larger ones are fewer; smaller ones give their space back sooner."""
+
+    check_digests: bool = True
+    """Whether an entry that fails its own CRC is refused when it arrives. Costs about a microsecond for 1 KiB."""
 
     journal: JournalSettings = JournalSettings()  # noqa: RUF009 - it is frozen
 
@@ -55,35 +70,24 @@ class Absence(Enum):
     UNKNOWN = auto()  # It may have been here: part of this bookie's data was damaged.
 
 
-@dataclass(slots=True)
-class _Ledger:
-    gate: LedgerGate
-    explicit_lac: bytes | None = None
-    limbo: bool = False
-    fence_number: int = 0  # Of the fence's record in the journal; 0 if it is in the index already.
-
-    def record(self) -> LedgerRecord:
-        return LedgerRecord(self.gate.master_key, self.gate.fenced, self.explicit_lac, self.limbo)
-
-
 _Cache = dict[LedgerId, dict[EntryId, bytes]]
 
 
 class LedgerStorage:
-    """All ledgers of one bookie. Its methods decide; waiting for durability is the caller's part: `journal.durable`."""
+    """All ledgers of one bookie. Its methods decide; waiting for durability is the caller's part: `journals`."""
 
     def __init__(self, runtime: Runtime, folder: str, index: Index, settings: StorageSettings) -> None:
-        self._disk, self._folder, self._index, self._settings = runtime.disk, folder, index, settings
-        self._logs = EntryLogs(runtime.disk, f"{folder}/entries", log_bytes_max=settings.log_bytes_max)
-        self._ledgers: dict[LedgerId, _Ledger] = {}
-        self._changed: dict[LedgerId, None] = {}  # Ledgers whose record in the index is out of date.
+        self._disk, self._folder, self.index, self._settings = runtime.disk, folder, index, settings
+        self.logs = EntryLogs(runtime.disk, f"{folder}/entries", log_bytes_max=settings.log_bytes_max)
+        self.read_cache = ReadCache(bytes_max=settings.read_cache_bytes_max)
+        self._table = LedgerTable(index)
         self._active: _Cache = {}
         self._flushing: _Cache = {}
-        self._active_bytes = self._flushing_bytes = 0
-        self._damaged = index.mark(_DAMAGED) is not None  # Ledgers may be missing without anybody knowing which.
-        self._checkpointing = asyncio.Lock()
+        self.active_bytes = self.flushing_bytes = 0
+        self.damages: list[Damage] = []  # What this start found in the journals.
+        self.checkpointing = asyncio.Lock()  # Held by whoever needs index and logs to agree meanwhile.
         self._failure: Exception | None = None
-        self._journal: Journal | None = None
+        self._journals: Journals | None = None
 
     @classmethod
     async def open(
@@ -93,149 +97,280 @@ class LedgerStorage:
         open_index: OpenIndex,
         settings: StorageSettings,
         *,
-        on_durable: Callable[[int], None],
+        journal_folders: Sequence[str] = (),
+        on_durable: Callable[[int, int], None],
         on_failure: Callable[[OSError], None],
     ) -> Self:
-        """Bring back what an earlier life acknowledged, make it durable anew, and begin a new journal.
+        """Bring back what an earlier life acknowledged, make it durable anew, and begin new journals.
 
-        Raises `DamagedJournal`, `DamagedIndex` when the disk is not the one that was left. Damage inside the journal
+        Raises `DamagedJournal`, `DamagedIndex` when the disk is not the one that was left. Damage inside a journal
         does not keep the bookie from starting: its ledgers are in limbo then.
         """
         disk, checkpoint = runtime.disk, None
-        await disk.makedirs(f"{folder}/journal")
+        folders = tuple(journal_folders) or (f"{folder}/journal",)
+        for journal_folder in folders:
+            await disk.makedirs(journal_folder)
         if await disk.exists(f"{folder}/checkpoint"):
             checkpoint = decode_checkpoint(await read_file(disk, f"{folder}/checkpoint"))
+            if len(checkpoint.journals) != len(folders):
+                raise WrongDisk(
+                    f"{folder!r} was written with {len(checkpoint.journals)} journals, not {len(folders)}",
+                    hint="Start the bookie with the journal directories it had: they hold acknowledged entries.",
+                )
         storage = cls(runtime, folder, open_index(checkpoint.index_position if checkpoint else None), settings)
-        await storage._logs.open()
-        start = JournalMark(*checkpoint[:3]) if checkpoint else JournalMark(0, 0, 0)
-        replay = Replay(disk, f"{folder}/journal", start=start)
-        async for record in replay.records():
-            storage._bring_back(record)
-        if replay.damages:
-            storage._enter_limbo()
-        journal = await Journal.open(
-            runtime,
-            f"{folder}/journal",
-            settings.journal,
-            after=replay.end,
-            on_durable=on_durable,
-            on_failure=on_failure,
+        await storage.logs.open()
+        start = (
+            [JournalMark(*place) for place in checkpoint.journals]
+            if checkpoint
+            else [JournalMark(0, 0, 0)] * len(folders)
         )
-        storage._journal = journal
+        replays = Replays(disk, folders, start=start)
+        async for record in replays.records():
+            storage._bring_back(record)
+        storage._enter_limbo(replays.damages)
+        storage._journals = await Journals.open(
+            runtime, folders, settings.journal, after=replays.ends, on_durable=on_durable, on_failure=on_failure
+        )
         await storage.checkpoint()
         return storage
 
     @property
-    def journal(self) -> Journal:
-        if self._journal is None:
+    def journals(self) -> Journals:
+        if self._journals is None:
             raise InvariantBroken("the storage was not opened")
-        return self._journal
+        return self._journals
 
     @property
     def has_room(self) -> bool:
-        """False while more waits than may: refuse new entries, and let a checkpoint catch up."""
-        return self._active_bytes + self._flushing_bytes < self._settings.cache_bytes_max and self.journal.has_room
+        """False while more waits than should: let new entries wait, and a checkpoint catch up."""
+        return self.active_bytes + self.flushing_bytes < self._settings.cache_bytes_max and self.journals.has_room
+
+    @property
+    def is_overfull(self) -> bool:
+        """True when so much waits that new entries have to be refused."""
+        return self.active_bytes + self.flushing_bytes >= 2 * self._settings.cache_bytes_max
 
     @property
     def wants_checkpoint(self) -> bool:
         """Whether the cache is so full that it should be moved into an entry log now."""
-        return self._active_bytes >= self._settings.cache_bytes_max // 2
+        return self.active_bytes >= self._settings.cache_bytes_max // 2
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether anything is in the journals only."""
+        return bool(self._active) or self._table.has_changes
 
     # --- Writing
 
     def add(
-        self, ledger_id: LedgerId, entry_id: EntryId, body: bytes, master_key: bytes, *, recovery: bool = False
+        self, ledger_id: LedgerId, entry_id: EntryId, lac: EntryId, body: bytes, master_key: bytes, *, recovery: bool
     ) -> int | Refusal:
-        """Accept an entry and return the number whose durability acknowledges it, or say why not."""
-        if entry_id < 0:
-            raise InvalidArgument(f"{entry_id} cannot be the id of an entry", ledger_id=ledger_id)
-        ledger = self._find(ledger_id)
+        """Accept an entry and return the number whose durability acknowledges it, or say why not.
+
+        Raises `InvalidArgument` for ids that no entry has, and `DamagedEntry` if the body is not what its digest says.
+        """
+        if entry_id < 0 or ledger_id < 0 or len(body) < STORABLE_BYTES_MIN:
+            raise InvalidArgument(f"there can be no entry {entry_id} of a ledger {ledger_id} in {len(body)} bytes")
+        ledger = self._table.by_id.get(ledger_id) or self._table.find(ledger_id)
         if ledger is None:
-            self._create(ledger_id, master_key)
-        elif (refusal := ledger.gate.on_add(master_key, recovery=recovery)) is not None:
+            created = self._create(ledger_id, master_key, revive=recovery)
+            if isinstance(created, Refusal):
+                return Refusal.FENCED  # It was, before it was deleted here.
+            ledger = created
+        refusal = ledger.gate.on_add(master_key, recovery=recovery)
+        if refusal is not None:
             return refusal
-        self._keep(ledger_id, entry_id, body)
-        return self.journal.append(ledger_id, entry_id, body)
+        if self._settings.check_digests:
+            digest = check_digest(body, ledger.digest)
+            if digest == WRONG:
+                raise DamagedEntry(
+                    f"entry {ledger_id}:{entry_id} came with a digest that does not match",
+                    ledger_id=ledger_id,
+                    entry_id=entry_id,
+                )
+            ledger.digest = digest
+        cached = self._active.get(ledger_id)
+        if cached is None:
+            cached = self._active[ledger_id] = {}
+        cached[entry_id] = body
+        self.active_bytes += len(body)
+        if entry_id > ledger.last:
+            ledger.last = entry_id
+        if lac > ledger.lac:
+            ledger.raise_lac(lac)
+        return self.journals.of(ledger_id).append(ledger_id, entry_id, body)
 
     def fence(self, ledger_id: LedgerId, master_key: bytes) -> int | Refusal:
         """Fence a ledger, creating it if need be, and return the number whose durability allows any answer at all."""
-        ledger = self._find(ledger_id) or self._create(ledger_id, master_key)
+        ledger = self._table.find(ledger_id) or self._create(ledger_id, master_key)
+        if isinstance(ledger, Refusal):
+            return ledger
         was_fenced = ledger.gate.fenced
         if (refusal := ledger.gate.on_fence(master_key)) is not None:
             return refusal
         if not was_fenced:
-            ledger.fence_number = self.journal.append(ledger_id, FENCE, b"")
-            self._changed[ledger_id] = None
+            ledger.fence_number = self.journals.of(ledger_id).append(ledger_id, FENCE, b"")
+            self._table.on_change(ledger_id)
+            ledger.wake_all()
         return ledger.fence_number
 
     def write_lac(self, ledger_id: LedgerId, packet: bytes, master_key: bytes) -> int | Refusal:
-        """Keep an explicit LAC, as the writer sent it, over the one before."""
-        ledger = self._find(ledger_id) or self._create(ledger_id, master_key)
+        """Keep an explicit LAC, as the writer sent it, over the one before. Raises `DamagedEntry` if it is none."""
+        _, lac = stored_lac(packet)
+        ledger = self._table.find(ledger_id) or self._create(ledger_id, master_key)
+        if isinstance(ledger, Refusal):
+            return ledger
         if (refusal := ledger.gate.on_explicit_lac(master_key)) is not None:
             return refusal
         ledger.explicit_lac = packet
-        self._changed[ledger_id] = None
-        return self.journal.append(ledger_id, EXPLICIT_LAC, packet)
+        self._table.on_change(ledger_id)
+        ledger.raise_lac(lac)
+        return self.journals.of(ledger_id).append(ledger_id, EXPLICIT_LAC, packet)
 
-    def _find(self, ledger_id: LedgerId) -> _Ledger | None:
-        ledger = self._ledgers.get(ledger_id)
-        if ledger is None and (record := self._index.ledger(ledger_id)) is not None:
-            gate = LedgerGate(record.master_key, fenced=record.fenced)
-            ledger = self._ledgers[ledger_id] = _Ledger(gate, record.explicit_lac, record.limbo)
+    def _create(self, ledger_id: LedgerId, master_key: bytes, *, revive: bool = False) -> Ledger | Refusal:
+        ledger = self._table.create(ledger_id, master_key, revive=revive)
+        if isinstance(ledger, Ledger):
+            journal = self.journals.of(ledger_id)
+            journal.append(ledger_id, LEDGER_KEY, ledger.gate.master_key)
+            if ledger.gate.fenced:  # Brought back by a recovery: as fenced as it was.
+                ledger.fence_number = journal.append(ledger_id, FENCE, b"")
         return ledger
-
-    def _create(self, ledger_id: LedgerId, master_key: bytes) -> _Ledger:
-        ledger = self._ledgers[ledger_id] = _Ledger(LedgerGate(bytes(master_key)))
-        self._changed[ledger_id] = None
-        self.journal.append(ledger_id, LEDGER_KEY, bytes(master_key))
-        return ledger
-
-    def _keep(self, ledger_id: LedgerId, entry_id: EntryId, body: bytes) -> None:
-        self._active.setdefault(ledger_id, {})[entry_id] = body
-        self._active_bytes += len(body)
 
     # --- Reading
 
+    def cached(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | None:
+        """The entry if it is in memory."""
+        bodies = self._active.get(ledger_id)
+        body = None if bodies is None else bodies.get(entry_id)
+        if body is None and self._flushing:
+            bodies = self._flushing.get(ledger_id)
+            body = None if bodies is None else bodies.get(entry_id)
+        return self.read_cache.get(ledger_id, entry_id) if body is None else body
+
     async def read(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | Absence:
         """The entry. Raises `DamagedEntry`, or the disk's error: neither means that there is no such entry."""
-        for cache in (self._active, self._flushing):
-            body = cache.get(ledger_id, {}).get(entry_id)
-            if body is not None:
-                return body
-        location = self._index.location(ledger_id, entry_id)
-        if location is not None:
-            return await self._logs.read(location, ledger_id, entry_id)
-        return self._absence(ledger_id)
+        body = self.cached(ledger_id, entry_id)
+        if body is not None:
+            return body
+        if entry_id < 0 or self._table.find(ledger_id) is None:
+            return self.absence(ledger_id)
+        ahead_bytes = self.read_cache.ahead_bytes(ledger_id, entry_id)
+        for last_try in (False, True):
+            places = await asyncio.to_thread(
+                self.index.locations, ledger_id, entry_id, None, limit=max(1, min(ahead_bytes >> 6, _AHEAD_ENTRIES_MAX))
+            )
+            if not places or places[0][0] != entry_id:
+                found = self.cached(ledger_id, entry_id)  # It may have come while the index was being asked.
+                return self.absence(ledger_id) if found is None else found
+            try:
+                return await self._fetch(ledger_id, places, ahead_bytes)
+            except DamagedEntry:
+                if last_try:
+                    raise  # The first time, its log may have been compacted away under our hands.
+        raise InvariantBroken("the second try returns or raises")
 
-    def _absence(self, ledger_id: LedgerId) -> Absence:
+    async def _fetch(self, ledger_id: LedgerId, places: list[tuple[EntryId, Location]], ahead_bytes: int) -> bytes:
+        """Read the first of `places`, and the others as far as they follow in the same log."""
+        entry_id, location = places[0]
+        fetched = await self.logs.read_ahead(
+            location, ledger_id, entry_id, entries_max=len(places), bytes_max=ahead_bytes
+        )
+        indexed = dict(places)  # What a crash left in a log is not to be found again by reading past the index.
+        kept = [(each, body) for each, place, body in fetched if indexed.get(each) == place]
+        if self._table.find(ledger_id) is not None:
+            self.read_cache.put(ledger_id, kept, ahead_bytes=ahead_bytes)
+        return fetched[0][2]
+
+    def absence(self, ledger_id: LedgerId) -> Absence:
         """What to say of an entry that is not here."""
-        ledger = self._find(ledger_id)
+        ledger = self._table.find(ledger_id)
         if ledger is None:
-            return Absence.UNKNOWN if self._damaged else Absence.NO_LEDGER
-        return Absence.UNKNOWN if ledger.limbo else Absence.NO_ENTRY
+            return Absence.UNKNOWN if self._table.is_damaged else Absence.NO_LEDGER
+        return Absence.UNKNOWN if ledger.gate.limbo else Absence.NO_ENTRY
 
     def last_entry_id(self, ledger_id: LedgerId) -> EntryId | Absence:
         """The highest entry id that is here."""
-        absence = self._absence(ledger_id)
+        absence = self.absence(ledger_id)
         if absence is not Absence.NO_ENTRY:
             return absence
-        cached = [entry_id for cache in (self._active, self._flushing) for entry_id in cache.get(ledger_id, ())]
-        indexed = self._index.last_entry(ledger_id)
-        found = [*cached, *([] if indexed is None else [indexed])]
-        return max(found) if found else absence
+        last = self._table.by_id[ledger_id].last
+        return absence if last == NO_ENTRY else last
+
+    def known_lac(self, ledger_id: LedgerId) -> EntryId | None:
+        """The highest LAC that the ledger's entries and explicit LACs carried; None if it has to be looked up."""
+        ledger = self._table.by_id.get(ledger_id)
+        return ledger.lac if ledger is not None and ledger.is_lac_known else None
+
+    async def lac(self, ledger_id: LedgerId) -> EntryId | Absence:
+        """The same, looked up in the last entry if need be."""
+        ledger = self._table.find(ledger_id)
+        if ledger is None:
+            return self.absence(ledger_id)
+        if not ledger.is_lac_known:
+            body = await self.read(ledger_id, ledger.last)
+            if isinstance(body, bytes):
+                ledger.raise_lac(stored_ids(body)[2])
+            ledger.is_lac_known = True
+        return ledger.lac
 
     def is_fenced(self, ledger_id: LedgerId) -> bool:
-        ledger = self._find(ledger_id)
+        ledger = self._table.find(ledger_id)
         return ledger is not None and ledger.gate.fenced
 
     def explicit_lac(self, ledger_id: LedgerId) -> bytes | None:
-        ledger = self._find(ledger_id)
+        ledger = self._table.find(ledger_id)
         return None if ledger is None else ledger.explicit_lac
+
+    def wait_for_lac(self, ledger_id: LedgerId, waiter: LacWaiter) -> bool:
+        """Have `waiter` woken when the LAC passes its own, or the ledger is fenced or deleted. False if unknown."""
+        ledger = self._table.find(ledger_id)
+        if ledger is None:
+            return False
+        ledger.waiters.append(waiter)
+        return True
+
+    def stop_waiting(self, ledger_id: LedgerId, waiter: LacWaiter) -> None:
+        ledger = self._table.by_id.get(ledger_id)
+        if ledger is not None and waiter in ledger.waiters:
+            ledger.waiters.remove(waiter)
+
+    async def entry_ids(self, ledger_id: LedgerId) -> list[EntryId] | Absence:
+        """Every entry id of a ledger that is here, ascending."""
+        absence = self.absence(ledger_id)
+        if absence is not Absence.NO_ENTRY:
+            return absence
+        caches = (self._active, self._flushing)
+        cached = {entry_id for cache in caches for entry_id in cache.get(ledger_id, ())}
+        indexed = await asyncio.to_thread(lambda: list(self.index.entry_ids(ledger_id)))
+        return sorted(cached.union(indexed)) if cached else indexed
+
+    # --- Deleting
+
+    async def ledger_ids(self) -> list[LedgerId]:
+        """Every ledger that is here, ascending."""
+        return self._table.ids(await asyncio.to_thread(self.index.ledgers))
+
+    def is_here(self, ledger_id: LedgerId) -> bool:
+        return self._table.find(ledger_id) is not None
+
+    async def delete(self, ledger_ids: Iterable[LedgerId], *, tombstones_until_ms: int) -> None:
+        """Forget ledgers and all their entries. Those that were fenced stay refused to late writers for a while."""
+        async with self.checkpointing:  # So nothing of theirs is on its way into the index.
+            operations = self._table.begin_drop(ledger_ids, tombstones_until_ms=tombstones_until_ms)
+            try:
+                for operation in operations:
+                    if isinstance(operation, DeleteLedger):
+                        self.active_bytes -= sum(map(len, self._active.pop(operation.ledger_id, {}).values()))
+                        self.read_cache.forget(operation.ledger_id)
+                if operations:
+                    await asyncio.to_thread(self.index.commit, *operations)
+            finally:
+                self._table.end_drop()
 
     # --- Checkpoints
 
     async def checkpoint(self) -> None:
-        """Move the cache into entry logs and the index, then free the journal up to here.
+        """Move the cache into entry logs and the index, then free the journals up to here.
 
         Once begun it goes on to its end, also if the caller is cancelled. After the first error no other checkpoint is
         made: part of the cache would be neither here nor there. Give the storage up then, and open it again.
@@ -245,7 +380,7 @@ class LedgerStorage:
         await asyncio.shield(task)
 
     async def _checkpoint_in_turn(self) -> None:
-        async with self._checkpointing:
+        async with self.checkpointing:
             if self._failure is not None:
                 raise self._failure
             try:
@@ -255,77 +390,90 @@ class LedgerStorage:
                 raise
 
     async def _checkpoint(self) -> None:
-        mark = self.journal.mark  # Before the cache is taken: whatever is before the mark is in it.
+        marks = self.journals.marks  # Before the cache is taken: whatever is before the marks is in it.
         self._flushing, self._active = self._active, {}
-        self._flushing_bytes, self._active_bytes = self._active_bytes, 0
-        changed, self._changed = self._changed, {}
+        self.flushing_bytes, self.active_bytes = self.active_bytes, 0
         entries: list[Entry] = [
             (ledger_id, entry_id, body)
             for ledger_id, cached in sorted(self._flushing.items())
             for entry_id, body in sorted(cached.items())
         ]
-        states: list[Operation] = [PutLedger(each, self._ledgers[each].record()) for each in changed]
-        if self._damaged:
-            states.append(PutMark(_DAMAGED, b""))
-        locations = await self._logs.append(entries) if entries else []
-        await self._logs.sync()
+        states = self._table.take_changes()
+        locations = await self.logs.append(entries) if entries else []
+        await self.logs.sync()
         places = [(entry[0], entry[1], location) for entry, location in zip(entries, locations, strict=True)]
         position = await asyncio.to_thread(self._commit, states, places)
-        self._flushing, self._flushing_bytes = {}, 0
-        checkpoint = Checkpoint(mark.file_id, mark.offset, mark.number, position)
+        self._flushing, self.flushing_bytes = {}, 0
+        checkpoint = Checkpoint(position, tuple(JournalPlace(mark.file_id, mark.offset, mark.number) for mark in marks))
         await replace_file(self._disk, f"{self._folder}/checkpoint", encode_checkpoint(checkpoint))
-        await self.journal.free_before(mark)
+        await self.journals.free_before(marks)
+        self._table.shrink(self._settings.ledgers_cached_max, busy=self._active)
 
     def _commit(self, states: list[Operation], places: list[tuple[LedgerId, EntryId, Location]]) -> int:
         """Enter all into the index, durably. On a thread. In parts, the last of them synced: a crash in between only
-        leaves places of entries that the journal has too.
+        leaves places of entries that the journals have too.
         """
         operations: list[Operation] = [*states]
         for start in range(0, len(places), _LOCATIONS_PER_COMMIT):
             operations.append(PutLocations(places[start : start + _LOCATIONS_PER_COMMIT]))
             if start + _LOCATIONS_PER_COMMIT < len(places):
-                self._index.commit(*operations, sync=False)
+                self.index.commit(*operations, sync=False)
                 operations = []
-        return self._index.commit(*operations, sync=True) if operations else self._index.sync()
+        return self.index.commit(*operations, sync=True) if operations else self.index.sync()
 
     # --- Coming back, and going
 
     def _bring_back(self, record: Record) -> None:
-        """Take in a record of the journal, as it was taken in when it was new."""
+        """Take in a record of a journal, as it was taken in when it was new."""
         ledger_id, body = LedgerId(record.ledger_id), bytes(record.body)
-        ledger = self._find(ledger_id)
+        ledger = self._table.find(ledger_id)
         if record.entry_id == LEDGER_KEY:
             if ledger is None:
-                self._ledgers[ledger_id] = _Ledger(LedgerGate(body))
-                self._changed[ledger_id] = None
+                self._table.create(ledger_id, body, revive=True)
         elif ledger is None:
             return  # Its key was in a group that cannot be read, or the ledger was deleted since.
         elif record.entry_id >= 0:
-            self._keep(ledger_id, EntryId(record.entry_id), body)
+            self._active.setdefault(ledger_id, {})[EntryId(record.entry_id)] = body
+            self.active_bytes += len(body)
+            ledger.last = max(ledger.last, EntryId(record.entry_id))
+            ledger.raise_lac(stored_ids(body)[2])
         elif record.entry_id == FENCE:
             ledger.gate.fenced = True
-            self._changed[ledger_id] = None
+            self._table.on_change(ledger_id)
         elif record.entry_id == EXPLICIT_LAC:
             ledger.explicit_lac = body
-            self._changed[ledger_id] = None
+            ledger.raise_lac(stored_lac(body)[1])
+            self._table.on_change(ledger_id)
 
-    def _enter_limbo(self) -> None:
-        """Acknowledged records may be lost, and nobody knows of which ledgers: none of them may be called complete."""
-        self._damaged = True
-        for ledger_id in sorted({*self._index.ledgers(), *self._ledgers}):
-            ledger = self._find(ledger_id)
-            if ledger is not None and not ledger.limbo:
-                ledger.limbo = True
-                self._changed[ledger_id] = None
+    def _enter_limbo(self, damages: list[list[Damage]]) -> None:
+        """Of a damaged journal's ledgers none may be called complete."""
+        self.damages = [damage for each in damages for damage in each]
+        if self.damages:
+            here = self._table.ids(self.index.ledgers())
+            self._table.enter_limbo([each for each in here if damages[each % len(damages)]])
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether ledgers may be missing. `put_in_limbo` those that should be here, then `settle_damage`."""
+        return self._table.is_damaged
+
+    def put_in_limbo(self, ledger_id: LedgerId, master_key: bytes, *, fenced: bool) -> None:
+        """The metadata says that this ledger should be here, and part of this bookie's data is lost."""
+        self._table.put_in_limbo(ledger_id, master_key, fenced=fenced)
+
+    async def settle_damage(self) -> None:
+        """All ledgers that might be incomplete are in limbo now. From here on new ones are as good as anywhere."""
+        self._table.settle_damage()
+        await self.checkpoint()
 
     async def aclose(self) -> None:
         """Make everything durable and close. What was acknowledged is safe also without it."""
         try:
             await self.checkpoint()
         finally:
-            await self.journal.aclose()
-            await self._logs.aclose()
-            await asyncio.to_thread(self._index.close)
+            await self.journals.aclose()
+            await self.logs.aclose()
+            await asyncio.to_thread(self.index.close)
 
 
 def _look_at_error(task: asyncio.Task[None]) -> None:

@@ -5,6 +5,9 @@ A fence is for ever: from the moment it is set no ordinary add is accepted, whil
 it found. Whether a fence may be *answered* is another question: only once its record is durable, which the shell waits
 for.
 
+A ledger is in limbo when the bookie lost part of its data and cannot tell whether a fence was among it. Until somebody
+fences it again it takes no ordinary adds: the writer may have been shut out before.
+
 Invariants, of those in the ledger protocol:
   FencedStaysFenced   no event undoes a fence.
   KeyOrNothing        nothing changes for a caller without the ledger's key, and it is told so before anything else.
@@ -19,16 +22,19 @@ class Refusal(enum.Enum):
 
     WRONG_KEY = enum.auto()
     FENCED = enum.auto()
+    IN_LIMBO = enum.auto()  # It may have been fenced, and nobody knows any more.
+    GONE = enum.auto()  # It was fenced and then deleted here: nothing may bring it back but a recovery.
 
 
 class LedgerGate:
     """The rules of one ledger on one bookie."""
 
-    __slots__ = ("_master_key", "fenced")
+    __slots__ = ("_master_key", "fenced", "limbo")
 
-    def __init__(self, master_key: bytes, *, fenced: bool = False) -> None:
+    def __init__(self, master_key: bytes, *, fenced: bool = False, limbo: bool = False) -> None:
         self._master_key = master_key
         self.fenced = fenced
+        self.limbo = limbo
 
     @property
     def master_key(self) -> bytes:
@@ -38,7 +44,11 @@ class LedgerGate:
         """None if the entry may be stored. A recovery add passes a fence, but not without the key."""
         if not hmac.compare_digest(master_key, self._master_key):  # Constant time: the key is a secret.
             return Refusal.WRONG_KEY
-        return Refusal.FENCED if self.fenced and not recovery else None
+        if recovery:
+            return None
+        if self.fenced:
+            return Refusal.FENCED
+        return Refusal.IN_LIMBO if self.limbo else None
 
     def on_fence(self, master_key: bytes) -> Refusal | None:
         """Set the fence, unless the key is wrong. Setting it again changes nothing."""

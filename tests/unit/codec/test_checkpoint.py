@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.codec.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from quire.codec.checkpoint import Checkpoint, JournalPlace, decode_checkpoint, encode_checkpoint
 from quire.errors import DamagedJournal
 
 NUMBERS = st.integers(0, 2**64 - 1)
-CHECKPOINTS = st.builds(Checkpoint, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+PLACES = st.lists(st.builds(JournalPlace, NUMBERS, NUMBERS, NUMBERS), max_size=3).map(tuple)
+CHECKPOINTS = st.builds(Checkpoint, NUMBERS, PLACES)
 
 
 @given(CHECKPOINTS)

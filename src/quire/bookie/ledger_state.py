@@ -1,0 +1,58 @@
+"""What a bookie keeps in memory of one ledger: who may write, what is the last entry, how far entries are confirmed.
+
+Invariants:
+  LacOnlyGrows   the known LAC is the highest that any add or explicit LAC of the ledger carried.
+  WokenOnce      a waiter is told once: that the LAC passed its own, or that the ledger was fenced or deleted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from quire.codec.index_records import LedgerRecord
+from quire.protocol.fencing import LedgerGate
+from quire.types import NO_ENTRY, EntryId
+
+NO_DIGEST_YET: Final = 0
+
+
+@dataclass(slots=True, eq=False)
+class LacWaiter:
+    """Somebody who waits for the LAC to pass `previous`. `wake` is told whether it has."""
+
+    previous: EntryId
+    wake: Callable[[bool], None]
+
+
+@dataclass(slots=True, eq=False)
+class Ledger:
+    """One ledger. `lac` is a lower bound until `is_lac_known`: the last entry stored may carry a higher one."""
+
+    gate: LedgerGate
+    explicit_lac: bytes | None = None
+    last: EntryId = NO_ENTRY  # The highest entry id that is here.
+    lac: EntryId = NO_ENTRY
+    is_lac_known: bool = True
+    fence_number: int = 0  # Of the fence's record in the journal; 0 if it is in the index already.
+    digest: int = NO_DIGEST_YET  # What `entry_digest` learned of its entries.
+    waiters: list[LacWaiter] = field(default_factory=list)
+
+    def record(self) -> LedgerRecord:
+        return LedgerRecord(self.gate.master_key, self.gate.fenced, self.explicit_lac, self.gate.limbo)
+
+    def raise_lac(self, lac: EntryId) -> None:
+        """Take in a LAC that a writer sent."""
+        if lac <= self.lac:
+            return
+        self.lac = lac
+        if self.waiters:
+            woken = [waiter for waiter in self.waiters if waiter.previous < lac]
+            self.waiters = [waiter for waiter in self.waiters if waiter.previous >= lac]
+            for waiter in woken:
+                waiter.wake(True)
+
+    def wake_all(self) -> None:
+        """The ledger was fenced or deleted: whoever waits should look again."""
+        woken, self.waiters = self.waiters, []
+        for waiter in woken:
+            waiter.wake(False)
