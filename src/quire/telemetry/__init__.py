@@ -1,0 +1,1 @@
+"""What a running Quire says about itself: metrics for machines, events for people, each under one declared name."""

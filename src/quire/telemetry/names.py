@@ -1,0 +1,166 @@
+"""Every metric that Quire exposes, declared once: its name, its kind, its labels, and what it means.
+
+Names that begin with `bookie_` or `bookkeeper_server_` are those of Apache BookKeeper, so that dashboards and alerts
+made for it go on working: operations are summaries in milliseconds there. Names that begin with `quire_` are ours and
+follow Prometheus's conventions: seconds and bytes in the name, `_total` on counters.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from quire.errors import invariant
+
+
+class Kind(Enum):
+    """What a metric is, and so how it is exposed."""
+
+    COUNTER = auto()  # Only grows.
+    GAUGE = auto()  # Goes up and down.
+    HISTOGRAM = auto()  # Latencies in seconds, in cumulative buckets.
+    OPERATION = auto()  # Latencies in milliseconds, as a summary with quantiles, split by success.
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One metric as the world sees it."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+    histogram: "Declared | None" = None
+    """Where an operation is exposed a second time, in seconds: quantiles of several bookies cannot be summed up."""
+
+    operation: str = ""
+    """What this operation is called there, as the value of the label `operation`."""
+
+
+DECLARED: Final[dict[str, Declared]] = {}  # By name, without `_total`.
+
+
+def _declare(declared: Declared) -> Declared:
+    family = declared.name.removesuffix("_total")  # OpenMetrics names a counter so, and knows each name once.
+    invariant(family not in DECLARED, "a metric is declared twice", name=declared.name)
+    DECLARED[family] = declared
+    return declared
+
+
+def _counter(name: str, help: str, *labels: str) -> Declared:
+    return _declare(Declared(name, Kind.COUNTER, help, labels))
+
+
+def _gauge(name: str, help: str, *labels: str) -> Declared:
+    return _declare(Declared(name, Kind.GAUGE, help, labels))
+
+
+def _histogram(name: str, help: str, *labels: str) -> Declared:
+    return _declare(Declared(name, Kind.HISTOGRAM, help, labels))
+
+
+def _operation(name: str, help: str, *labels: str) -> Declared:
+    return _declare(Declared(name, Kind.OPERATION, f"{help}, in milliseconds", labels))
+
+
+def _request(name: str, operation: str, help: str) -> Declared:
+    name, help = f"bookkeeper_server_{name}", f"{help}, in milliseconds"
+    return _declare(Declared(name, Kind.OPERATION, help, histogram=REQUEST_SECONDS, operation=operation))
+
+
+# --- Requests: from the moment they were read to their answer
+
+REQUEST_SECONDS = _histogram("quire_bookie_request_seconds", "Every kind of request", "operation", "success")
+ADD_ENTRY_REQUEST = _request("ADD_ENTRY_REQUEST", "add_entry", "Adding an entry")
+READ_ENTRY_REQUEST = _request("READ_ENTRY_REQUEST", "read_entry", "Reading an entry, or a batch of them")
+READ_ENTRY_FENCE_REQUEST = _request("READ_ENTRY_FENCE_REQUEST", "fence_read", "Fencing a ledger and reading")
+READ_ENTRY_LONG_POLL_REQUEST = _request(
+    "READ_ENTRY_LONG_POLL_REQUEST", "long_poll_read", "Reading as soon as the LAC moves, the wait included"
+)
+WRITE_LAC_REQUEST = _request("WRITE_LAC_REQUEST", "write_lac", "Storing an explicit LAC")
+READ_LAC_REQUEST = _request("READ_LAC_REQUEST", "read_lac", "Reading the LAC")
+FORCE_LEDGER_REQUEST = _request("FORCE_LEDGER_REQUEST", "force_ledger", "Making a ledger's entries durable")
+GET_BOOKIE_INFO_REQUEST = _request("GET_BOOKIE_INFO_REQUEST", "bookie_info", "Telling free and total space")
+GET_LIST_OF_ENTRIES_OF_LEDGER_REQUEST = _request(
+    "GET_LIST_OF_ENTRIES_OF_LEDGER_REQUEST", "list_entries", "Listing the entries of a ledger"
+)
+ADD_ENTRY_REJECTED = _counter("bookkeeper_server_ADD_ENTRY_REJECTED", "Adds refused because too many were under way")
+READ_ENTRY_REJECTED = _counter("bookkeeper_server_READ_ENTRY_REJECTED", "Reads refused because too many were under way")
+ADD_ENTRY_IN_PROGRESS = _gauge("bookkeeper_server_ADD_ENTRY_IN_PROGRESS", "Adds under way now")
+READ_ENTRY_IN_PROGRESS = _gauge("bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads under way now")
+CONNECTIONS = _gauge("quire_bookie_connections", "Client connections open now")
+CONNECTIONS_ACCEPTED_TOTAL = _counter("quire_bookie_connections_accepted_total", "Client connections accepted")
+CONNECTIONS_REFUSED_TOTAL = _counter(
+    "quire_bookie_connections_refused_total", "Client connections closed at once because there were too many"
+)
+
+# --- The bookie and its storage
+
+SERVER_STATUS = _gauge("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 not registered")
+WRITE_BYTES = _counter("bookie_WRITE_BYTES", "Bytes of entries accepted")
+READ_BYTES = _counter("bookie_READ_BYTES", "Bytes of entries read")
+BOOKIE_ADD_ENTRY = _operation("bookie_BOOKIE_ADD_ENTRY", "Storing an entry durably")
+BOOKIE_RECOVERY_ADD_ENTRY = _operation("bookie_BOOKIE_RECOVERY_ADD_ENTRY", "Storing an entry that recovery wrote back")
+BOOKIE_READ_ENTRY = _operation("bookie_BOOKIE_READ_ENTRY", "Reading an entry from cache or disk")
+BOOKIE_FORCE_LEDGER = _counter("bookie_BOOKIE_FORCE_LEDGER", "Times that a ledger was forced")
+STAGE_SECONDS = _histogram("quire_bookie_stage_seconds", "Time spent in one stage of the bookie", "stage")
+
+JOURNAL_ADD_ENTRY = _operation(
+    "bookie_journal_JOURNAL_ADD_ENTRY", "From a record's queueing to its durability", "journalIndex"
+)
+JOURNAL_SYNC = _operation("bookie_journal_JOURNAL_SYNC", "One flush of a journal's disk", "journalIndex")
+JOURNAL_QUEUE_SIZE = _gauge("bookie_journal_JOURNAL_QUEUE_SIZE", "Records waiting to be written", "journalIndex")
+JOURNAL_FORCE_WRITE_QUEUE_SIZE = _gauge(
+    "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", "Groups written and not flushed yet", "journalIndex"
+)
+JOURNAL_WRITE_BYTES = _counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes written to a journal", "journalIndex")
+
+WRITE_CACHE_SIZE = _gauge("bookie_write_cache_size", "Bytes in the write cache")
+WRITE_CACHE_COUNT = _gauge("bookie_write_cache_count", "Entries in the write cache")
+WRITE_CACHE_HITS = _counter("bookie_write_cache_hits", "Reads answered from the write cache")
+WRITE_CACHE_MISSES = _counter("bookie_write_cache_misses", "Reads that the write cache could not answer")
+READ_CACHE_SIZE = _gauge("bookie_read_cache_size", "Bytes in the read cache")
+READ_CACHE_COUNT = _gauge("bookie_read_cache_count", "Entries in the read cache")
+READ_CACHE_HITS = _counter("bookie_read_cache_hits", "Reads answered from the read cache")
+READ_CACHE_MISSES = _counter("bookie_read_cache_misses", "Reads that the read cache could not answer")
+THROTTLED_WRITE_REQUESTS = _counter("bookie_throttled_write_requests", "Writes that waited because the cache was full")
+REJECTED_WRITE_REQUESTS = _counter("bookie_rejected_write_requests", "Writes refused because the cache stayed full")
+FLUSH = _operation("bookie_flush", "One checkpoint: the write cache moved into entry logs and index")
+
+LEDGER_WRITABLE_DIRS = _gauge("bookie_ledger_writable_dirs", "Ledger folders with room for entries")
+LEDGER_NUM_DIRS = _gauge("bookie_ledger_num_dirs", "Ledger folders configured")
+DISK_FREE_BYTES = _gauge("quire_bookie_disk_free_bytes", "Free space, as far as this bookie may use it", "folder")
+DISK_TOTAL_BYTES = _gauge("quire_bookie_disk_total_bytes", "Size of the disk that the folder is on", "folder")
+
+# --- Garbage collection and compaction
+
+ACTIVE_ENTRY_LOG_TOTAL = _gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry logs on disk")
+ACTIVE_ENTRY_LOG_SPACE_BYTES = _gauge(
+    "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", "Bytes in entry logs that belong to ledgers which still exist"
+)
+ENTRY_LOG_SPACE_BYTES = _gauge("bookie_ENTRY_LOG_SPACE_BYTES", "Bytes in entry logs, garbage included")
+ACTIVE_LEDGER_TOTAL = _gauge("bookie_ACTIVE_LEDGER_TOTAL", "Ledgers that this bookie holds entries of")
+DELETED_LEDGER_TOTAL = _counter("bookie_DELETED_LEDGER_TOTAL", "Ledgers removed by garbage collection")
+MINOR_COMPACTION_TOTAL = _counter("bookie_MINOR_COMPACTION_TOTAL", "Minor compactions run")
+MAJOR_COMPACTION_TOTAL = _counter("bookie_MAJOR_COMPACTION_TOTAL", "Major compactions run")
+RECLAIMED_DELETION_SPACE_BYTES = _counter(
+    "bookie_RECLAIMED_DELETION_SPACE_BYTES", "Bytes freed by deleting entry logs that held nothing but garbage"
+)
+RECLAIMED_COMPACTION_SPACE_BYTES = _counter(
+    "bookie_RECLAIMED_COMPACTION_SPACE_BYTES", "Bytes freed by rewriting entry logs without their garbage"
+)
+RECLAIM_FAILED_TO_DELETE = _counter("bookie_RECLAIM_FAILED_TO_DELETE", "Entry logs that could not be deleted")
+THREAD_RUNTIME = _operation("bookie_THREAD_RUNTIME", "One run of garbage collection")
+COMPACT_RUNTIME = _operation("bookie_COMPACT_RUNTIME", "One compaction of entry logs")
+
+# --- Damage: anything but zero here deserves a look
+
+DAMAGED_ENTRIES_TOTAL = _counter("quire_bookie_damaged_entries_total", "Reads that met an entry which does not check")
+JOURNAL_DAMAGES_TOTAL = _counter(
+    "quire_bookie_journal_damages_total", "Places in the journal that were written whole and cannot be read"
+)
+LIMBO_LEDGERS = _gauge("quire_bookie_limbo_ledgers", "Ledgers of which this bookie cannot tell what it lost")
+DISK_ERRORS_TOTAL = _counter("quire_bookie_disk_errors_total", "Reads and writes that a disk refused")
+PROTOCOL_VIOLATIONS_TOTAL = _counter(
+    "quire_bookie_protocol_violations_total", "Connections closed because their bytes made no sense"
+)
