@@ -12,3 +12,8 @@ async def eventually(condition: Callable[[], Awaitable[bool]], *, within_s: floa
         if time.monotonic() > deadline_s:
             raise AssertionError(f"still not true after {within_s:g} s: {what or condition}")
         await asyncio.sleep(0.01)
+
+
+async def at_a_random_moment(within_s: float, chance: float) -> None:
+    """Return after `chance` (0 to 1) of the time: where the moment itself is what is tested, as that of a crash."""
+    await asyncio.sleep(within_s * chance)

@@ -74,11 +74,12 @@ class CarelessFile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
-    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> None:
+    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> float:
         try:
-            await self._file.pwritev(buffers, offset, sync=sync and self._flaw is not Flaw.NO_SYNC)
+            return await self._file.pwritev(buffers, offset, sync=sync and self._flaw is not Flaw.NO_SYNC)
         except OSError:
             await self._file.fdatasync()  # "It worked the second time."
+            return 0.0
 
 
 class CarelessDisk:

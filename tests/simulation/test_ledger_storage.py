@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from quire.bookie.journal import JournalSettings
-from quire.bookie.ledger_storage import Absence, LedgerStorage, StorageSettings
+from quire.bookie.ledger_storage import Absence, LedgerStorage
+from quire.bookie.settings import StorageSettings
 from quire.codec.checkpoint import Checkpoint, JournalPlace, encode_checkpoint
 from quire.codec.digest import Crc32cDigest
 from quire.codec.entry import EntryCodec
@@ -48,17 +49,16 @@ class FlawedStorage(LedgerStorage):
 
     async def checkpoint(self) -> None:
         if self.flaw is Flaw.LATE_MARK:
-            self._flushing, self._active = self._active, {}
-            self.flushing_bytes, self.active_bytes = self.active_bytes, 0
+            self.write_cache.begin_flush()
             await asyncio.sleep(0.005)
-            if not self._flushing:
+            if not self.write_cache._flushing:
                 return  # What came meanwhile would be taken after all, and the mark with it would be right.
         if self.flaw is Flaw.FORGETS_FENCES:
-            self._table._changed = {each: None for each in self._table._changed if each in self._active}
+            self._table._changed = {each: None for each in self._table._changed if each in self.write_cache.ledgers}
         if self.flaw is Flaw.MARK_FIRST:
             marks = [JournalPlace(mark.file_id, mark.offset, mark.number) for mark in self.journals.marks]
             checkpoint = Checkpoint(0, tuple(marks))
-            await replace_file(self._disk, f"{self._folder}/checkpoint", encode_checkpoint(checkpoint))
+            await replace_file(self._disk, f"{self.folder}/checkpoint", encode_checkpoint(checkpoint))
         await super().checkpoint()
 
 

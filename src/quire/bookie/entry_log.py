@@ -253,6 +253,10 @@ class EntryLogs:
             )
         return totals
 
+    async def has_footer(self, log_id: LogId) -> bool:
+        """Whether what a log holds is written in it. Of one that a crash ended, only what can be read is known."""
+        return await self._footer(log_id) is not None
+
     def usage(self) -> list[LogUsage]:
         """Every log that can be read, oldest first."""
         growing = None if self._writer is None else self._writer.log_id

@@ -61,6 +61,16 @@ class JournalSettings:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class GroupWritten:
+    """How long a group of records took: `write_s` in all, `sync_s` of it for the flush of the disk."""
+
+    records: int
+    group_bytes: int
+    write_s: float
+    sync_s: float
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class JournalMark:
     """A place in the journal, between two groups."""
@@ -92,6 +102,8 @@ class Journal:
     ) -> None:
         self._disk, self._rng, self._folder, self._settings = runtime.disk, runtime.rng, folder, settings
         self._on_durable, self._on_failure = on_durable, on_failure
+        self._clock = runtime.clock
+        self.on_group: Callable[[GroupWritten], None] | None = None  # For whoever measures.
         self._commit = GroupCommit(group_bytes_max=settings.group_bytes_max)
         self._queue: deque[tuple[bytes, bytes | memoryview]] = deque()
         self._wake = asyncio.Event()
@@ -145,6 +157,11 @@ class Journal:
         return self._commit.durable
 
     @property
+    def queued(self) -> int:
+        """How many records no group has taken yet."""
+        return len(self._queue)
+
+    @property
     def has_room(self) -> bool:
         """False while so much waits that new records should be refused."""
         return self._commit.queued_bytes < self._settings.queue_bytes_max
@@ -175,6 +192,7 @@ class Journal:
             self._on_failure(error)
 
     async def _write_group(self, count: int) -> None:
+        began = self._clock.monotonic()
         parts = [part for _ in range(count) for part in self._queue.popleft()]
         size = group_size(sum(map(len, parts)))
         if self._position > SECTOR and self._position + size > self._settings.file_bytes_max:
@@ -184,9 +202,11 @@ class Journal:
             await self._open_file.preallocate(self._position, ahead)
             self._allocated = self._position + ahead
         group = encode_group(self._salt, self._position, self._group_number + 1, parts)
-        await self._open_file.pwritev([group], self._position, sync=True)
+        sync_s = await self._open_file.pwritev([group], self._position, sync=True)
         self._position += size
         self._group_number += 1
+        if self.on_group is not None:
+            self.on_group(GroupWritten(count, size, self._clock.monotonic() - began, sync_s))
 
     @property
     def _open_file(self) -> File:

@@ -12,54 +12,37 @@ Invariants, of those in the ledger protocol:
 """
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Self
 
 from quire.bookie.entry_log import EntryLogs
 from quire.bookie.index import DeleteLedger, Index, Operation, PutLocations
-from quire.bookie.journal import Damage, JournalMark, JournalSettings
+from quire.bookie.journal import Damage, JournalMark
 from quire.bookie.journals import Journals, Replays
 from quire.bookie.ledger_state import LacWaiter, Ledger
 from quire.bookie.ledger_table import LedgerTable
 from quire.bookie.read_cache import ReadCache
+from quire.bookie.settings import StorageSettings
+from quire.bookie.write_cache import WriteCache
 from quire.codec.checkpoint import Checkpoint, JournalPlace, decode_checkpoint, encode_checkpoint
 from quire.codec.entry import STORABLE_BYTES_MIN, stored_ids, stored_lac
 from quire.codec.entry_digest import WRONG, check_digest
-from quire.codec.entry_log import Entry, Location
+from quire.codec.entry_log import Location
 from quire.codec.journal import EXPLICIT_LAC, FENCE, LEDGER_KEY, Record
-from quire.errors import DamagedEntry, InvalidArgument, InvariantBroken, WrongDisk
+from quire.codec.wire.availability import EntryAvailability
+from quire.errors import Damaged, DamagedEntry, DamagedJournal, InvalidArgument, InvariantBroken, WrongDisk
 from quire.protocol.fencing import Refusal
 from quire.runtime import Runtime, read_file, replace_file
 from quire.types import NO_ENTRY, EntryId, LedgerId
 
+Observe = Callable[[str, float], None]  # A stage of the work, and how many seconds it took.
 OpenIndex = Callable[[int | None], Index]  # Given the position it must have reached; None for a new bookie.
 
 _LOCATIONS_PER_COMMIT: Final = 4096
 _AHEAD_ENTRIES_MAX: Final = 2048
-
-
-@dataclass(frozen=True, slots=True)
-class StorageSettings:
-    """What may be tuned about a bookie's storage."""
-
-    cache_bytes_max: int = 32 << 20
-    """How much may wait in the write cache. At half of it a checkpoint begins; beyond it new entries should wait."""
-
-    read_cache_bytes_max: int = 32 << 20
-    """How much is kept of what was read ahead."""
-
-    ledgers_cached_max: int = 100_000
-    """Ledgers whose state is kept in memory; others are looked up in the index when they are needed again."""
-
-    log_bytes_max: int = 1 << 30
-    """Size of an entry log. Larger ones are fewer; smaller ones give their space back sooner."""
-
-    check_digests: bool = True
-    """Whether an entry that fails its own CRC is refused when it arrives. Costs about a microsecond for 1 KiB."""
-
-    journal: JournalSettings = JournalSettings()  # noqa: RUF009 - it is frozen
 
 
 class Absence(Enum):
@@ -70,20 +53,17 @@ class Absence(Enum):
     UNKNOWN = auto()  # It may have been here: part of this bookie's data was damaged.
 
 
-_Cache = dict[LedgerId, dict[EntryId, bytes]]
-
-
 class LedgerStorage:
     """All ledgers of one bookie. Its methods decide; waiting for durability is the caller's part: `journals`."""
 
     def __init__(self, runtime: Runtime, folder: str, index: Index, settings: StorageSettings) -> None:
-        self._disk, self._folder, self.index, self._settings = runtime.disk, folder, index, settings
+        self._disk, self._clock, self._settings = runtime.disk, runtime.clock, settings
+        self.folder, self.index = folder, index
+        self.observe: Observe = _ignore
         self.logs = EntryLogs(runtime.disk, f"{folder}/entries", log_bytes_max=settings.log_bytes_max)
         self.read_cache = ReadCache(bytes_max=settings.read_cache_bytes_max)
         self._table = LedgerTable(index)
-        self._active: _Cache = {}
-        self._flushing: _Cache = {}
-        self.active_bytes = self.flushing_bytes = 0
+        self.write_cache = WriteCache()
         self.damages: list[Damage] = []  # What this start found in the journals.
         self.checkpointing = asyncio.Lock()  # Held by whoever needs index and logs to agree meanwhile.
         self._failure: Exception | None = None
@@ -98,13 +78,16 @@ class LedgerStorage:
         settings: StorageSettings,
         *,
         journal_folders: Sequence[str] = (),
+        journal_runtime: Runtime | None = None,
+        is_new: bool = True,
         on_durable: Callable[[int, int], None],
         on_failure: Callable[[OSError], None],
     ) -> Self:
         """Bring back what an earlier life acknowledged, make it durable anew, and begin new journals.
 
         Raises `DamagedJournal`, `DamagedIndex` when the disk is not the one that was left. Damage inside a journal
-        does not keep the bookie from starting: its ledgers are in limbo then.
+        does not keep the bookie from starting: its ledgers are in limbo then. The journals write through a runtime of
+        their own, if there is one, so that their syncs never stand behind reads. Only what `is_new` may be empty.
         """
         disk, checkpoint = runtime.disk, None
         folders = tuple(journal_folders) or (f"{folder}/journal",)
@@ -117,6 +100,11 @@ class LedgerStorage:
                     f"{folder!r} was written with {len(checkpoint.journals)} journals, not {len(folders)}",
                     hint="Start the bookie with the journal directories it had: they hold acknowledged entries.",
                 )
+        elif not is_new:
+            raise DamagedJournal(
+                f"{folder!r} has no checkpoint, and is not new",
+                hint="Restore the bookie's folders together: without it acknowledged entries may be missing.",
+            )
         storage = cls(runtime, folder, open_index(checkpoint.index_position if checkpoint else None), settings)
         await storage.logs.open()
         start = (
@@ -129,7 +117,12 @@ class LedgerStorage:
             storage._bring_back(record)
         storage._enter_limbo(replays.damages)
         storage._journals = await Journals.open(
-            runtime, folders, settings.journal, after=replays.ends, on_durable=on_durable, on_failure=on_failure
+            journal_runtime or runtime,
+            folders,
+            settings.journal,
+            after=replays.ends,
+            on_durable=on_durable,
+            on_failure=on_failure,
         )
         await storage.checkpoint()
         return storage
@@ -143,22 +136,27 @@ class LedgerStorage:
     @property
     def has_room(self) -> bool:
         """False while more waits than should: let new entries wait, and a checkpoint catch up."""
-        return self.active_bytes + self.flushing_bytes < self._settings.cache_bytes_max and self.journals.has_room
+        return self.write_cache.total_bytes < self._settings.cache_bytes_max and self.journals.has_room
 
     @property
     def is_overfull(self) -> bool:
         """True when so much waits that new entries have to be refused."""
-        return self.active_bytes + self.flushing_bytes >= 2 * self._settings.cache_bytes_max
+        return self.write_cache.total_bytes >= 2 * self._settings.cache_bytes_max
 
     @property
     def wants_checkpoint(self) -> bool:
         """Whether the cache is so full that it should be moved into an entry log now."""
-        return self.active_bytes >= self._settings.cache_bytes_max // 2
+        return self.write_cache.active_bytes >= self._settings.cache_bytes_max // 2
 
     @property
     def is_dirty(self) -> bool:
         """Whether anything is in the journals only."""
-        return bool(self._active) or self._table.has_changes
+        return bool(self.write_cache) or self._table.has_changes
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended all checkpoints, if anything did: the storage has to be opened anew."""
+        return self._failure
 
     # --- Writing
 
@@ -189,11 +187,7 @@ class LedgerStorage:
                     entry_id=entry_id,
                 )
             ledger.digest = digest
-        cached = self._active.get(ledger_id)
-        if cached is None:
-            cached = self._active[ledger_id] = {}
-        cached[entry_id] = body
-        self.active_bytes += len(body)
+        self.write_cache.put(ledger_id, entry_id, body)
         if entry_id > ledger.last:
             ledger.last = entry_id
         if lac > ledger.lac:
@@ -240,11 +234,7 @@ class LedgerStorage:
 
     def cached(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | None:
         """The entry if it is in memory."""
-        bodies = self._active.get(ledger_id)
-        body = None if bodies is None else bodies.get(entry_id)
-        if body is None and self._flushing:
-            bodies = self._flushing.get(ledger_id)
-            body = None if bodies is None else bodies.get(entry_id)
+        body = self.write_cache.get(ledger_id, entry_id)
         return self.read_cache.get(ledger_id, entry_id) if body is None else body
 
     async def read(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | Absence:
@@ -256,9 +246,11 @@ class LedgerStorage:
             return self.absence(ledger_id)
         ahead_bytes = self.read_cache.ahead_bytes(ledger_id, entry_id)
         for last_try in (False, True):
+            began = self._clock.monotonic()
             places = await asyncio.to_thread(
                 self.index.locations, ledger_id, entry_id, None, limit=max(1, min(ahead_bytes >> 6, _AHEAD_ENTRIES_MAX))
             )
+            self.observe("index", self._clock.monotonic() - began)
             if not places or places[0][0] != entry_id:
                 found = self.cached(ledger_id, entry_id)  # It may have come while the index was being asked.
                 return self.absence(ledger_id) if found is None else found
@@ -272,9 +264,11 @@ class LedgerStorage:
     async def _fetch(self, ledger_id: LedgerId, places: list[tuple[EntryId, Location]], ahead_bytes: int) -> bytes:
         """Read the first of `places`, and the others as far as they follow in the same log."""
         entry_id, location = places[0]
+        began = self._clock.monotonic()
         fetched = await self.logs.read_ahead(
             location, ledger_id, entry_id, entries_max=len(places), bytes_max=ahead_bytes
         )
+        self.observe("read", self._clock.monotonic() - began)
         indexed = dict(places)  # What a crash left in a log is not to be found again by reading past the index.
         kept = [(each, body) for each, place, body in fetched if indexed.get(each) == place]
         if self._table.find(ledger_id) is not None:
@@ -334,15 +328,23 @@ class LedgerStorage:
         if ledger is not None and waiter in ledger.waiters:
             ledger.waiters.remove(waiter)
 
-    async def entry_ids(self, ledger_id: LedgerId) -> list[EntryId] | Absence:
-        """Every entry id of a ledger that is here, ascending."""
+    def is_empty(self, ledger_id: LedgerId) -> bool:
+        """Whether a ledger has neither an entry nor an explicit LAC here."""
+        ledger = self._table.find(ledger_id)
+        return ledger is None or (ledger.last == NO_ENTRY and ledger.explicit_lac is None)
+
+    async def availability(self, ledger_id: LedgerId) -> EntryAvailability | Absence:
+        """Which entries of a ledger are here. What is added or deleted meanwhile may or may not be counted."""
         absence = self.absence(ledger_id)
         if absence is not Absence.NO_ENTRY:
             return absence
-        caches = (self._active, self._flushing)
-        cached = {entry_id for cache in caches for entry_id in cache.get(ledger_id, ())}
-        indexed = await asyncio.to_thread(lambda: list(self.index.entry_ids(ledger_id)))
-        return sorted(cached.union(indexed)) if cached else indexed
+        cached = self.write_cache.entry_ids(ledger_id)
+
+        def look() -> EntryAvailability:
+            merged = heapq.merge(cached, self.index.entry_ids(ledger_id))
+            return EntryAvailability.of(entry_id for entry_id, _ in itertools.groupby(merged))
+
+        return await asyncio.to_thread(look)
 
     # --- Deleting
 
@@ -360,7 +362,7 @@ class LedgerStorage:
             try:
                 for operation in operations:
                     if isinstance(operation, DeleteLedger):
-                        self.active_bytes -= sum(map(len, self._active.pop(operation.ledger_id, {}).values()))
+                        self.write_cache.forget(operation.ledger_id)
                         self.read_cache.forget(operation.ledger_id)
                 if operations:
                     await asyncio.to_thread(self.index.commit, *operations)
@@ -375,7 +377,7 @@ class LedgerStorage:
         Once begun it goes on to its end, also if the caller is cancelled. After the first error no other checkpoint is
         made: part of the cache would be neither here nor there. Give the storage up then, and open it again.
         """
-        task = asyncio.create_task(self._checkpoint_in_turn(), name=f"checkpoint {self._folder}")
+        task = asyncio.create_task(self._checkpoint_in_turn(), name=f"checkpoint {self.folder}")
         task.add_done_callback(_look_at_error)
         await asyncio.shield(task)
 
@@ -383,31 +385,27 @@ class LedgerStorage:
         async with self.checkpointing:
             if self._failure is not None:
                 raise self._failure
+            began = self._clock.monotonic()
             try:
                 await self._checkpoint()
+                self.observe("checkpoint", self._clock.monotonic() - began)
             except Exception as error:
                 self._failure = error
                 raise
 
     async def _checkpoint(self) -> None:
         marks = self.journals.marks  # Before the cache is taken: whatever is before the marks is in it.
-        self._flushing, self._active = self._active, {}
-        self.flushing_bytes, self.active_bytes = self.active_bytes, 0
-        entries: list[Entry] = [
-            (ledger_id, entry_id, body)
-            for ledger_id, cached in sorted(self._flushing.items())
-            for entry_id, body in sorted(cached.items())
-        ]
+        entries = self.write_cache.begin_flush()
         states = self._table.take_changes()
         locations = await self.logs.append(entries) if entries else []
         await self.logs.sync()
         places = [(entry[0], entry[1], location) for entry, location in zip(entries, locations, strict=True)]
         position = await asyncio.to_thread(self._commit, states, places)
-        self._flushing, self.flushing_bytes = {}, 0
+        self.write_cache.end_flush()
         checkpoint = Checkpoint(position, tuple(JournalPlace(mark.file_id, mark.offset, mark.number) for mark in marks))
-        await replace_file(self._disk, f"{self._folder}/checkpoint", encode_checkpoint(checkpoint))
+        await replace_file(self._disk, f"{self.folder}/checkpoint", encode_checkpoint(checkpoint))
         await self.journals.free_before(marks)
-        self._table.shrink(self._settings.ledgers_cached_max, busy=self._active)
+        self._table.shrink(self._settings.ledgers_cached_max, busy=self.write_cache.ledgers)
 
     def _commit(self, states: list[Operation], places: list[tuple[LedgerId, EntryId, Location]]) -> int:
         """Enter all into the index, durably. On a thread. In parts, the last of them synced: a crash in between only
@@ -433,8 +431,7 @@ class LedgerStorage:
         elif ledger is None:
             return  # Its key was in a group that cannot be read, or the ledger was deleted since.
         elif record.entry_id >= 0:
-            self._active.setdefault(ledger_id, {})[EntryId(record.entry_id)] = body
-            self.active_bytes += len(body)
+            self.write_cache.put(ledger_id, EntryId(record.entry_id), body)
             ledger.last = max(ledger.last, EntryId(record.entry_id))
             ledger.raise_lac(stored_ids(body)[2])
         elif record.entry_id == FENCE:
@@ -466,6 +463,14 @@ class LedgerStorage:
         self._table.settle_damage()
         await self.checkpoint()
 
+    async def abandon(self) -> None:
+        """Let go of everything after a failure, writing nothing more: the next start recovers what was acknowledged."""
+        for close in (self.journals.aclose, self.logs.aclose, lambda: asyncio.to_thread(self.index.close)):
+            try:
+                await close()
+            except (OSError, Damaged):
+                pass  # It has failed before, and has been reported.
+
     async def aclose(self) -> None:
         """Make everything durable and close. What was acknowledged is safe also without it."""
         try:
@@ -474,6 +479,10 @@ class LedgerStorage:
             await self.journals.aclose()
             await self.logs.aclose()
             await asyncio.to_thread(self.index.close)
+
+
+def _ignore(_: str, __: float) -> None:
+    """Nobody measures."""
 
 
 def _look_at_error(task: asyncio.Task[None]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from quire.cli.bench_bookie import BookieBench, bench_bookie
 from quire.cli.output import out, print_json, run
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
 from quire.runtime import real_runtime
@@ -45,6 +46,34 @@ def metadata(
         table.add_column(column, justify="right")
     for result in results:
         table.add_row(result.operation, str(result.count), f"{result.cpu_us_each:.0f}", f"{result.wall_us_each:.0f}")
+    out().print(table)
+
+
+@app.command(epilog="Example:  quire bench bookie --entries 200000 --ledgers 100")
+def bookie(
+    entries: Annotated[int, typer.Option(min=1, help="How many entries are written, and read back.")] = 100_000,
+    entry_bytes: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Payload of an entry.")] = 1024,
+    window: Annotated[int, typer.Option(min=1, help="How many adds may wait for their answer.")] = 1000,
+    ledgers: Annotated[int, typer.Option(min=1, help="How many ledgers the entries are spread over.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure what an entry costs a bookie: adds with fsync before the answer, and reads that are not in memory."""
+    figures = run(bench_bookie(BookieBench(entries, entry_bytes, window, ledgers)), as_json=json)
+    if json:
+        print_json({"results": [asdict(figure) for figure in figures]})
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("operation")
+    for column in ("entries", "bookie CPU µs each", "client CPU µs each", "entries/s"):
+        table.add_column(column, justify="right")
+    for figure in figures:
+        table.add_row(
+            figure.operation,
+            f"{figure.entries:,}",
+            f"{figure.bookie_cpu_us:.1f}",
+            f"{figure.client_cpu_us:.1f}",
+            f"{figure.entries_per_s:,.0f}",
+        )
     out().print(table)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from quire import __version__
-from quire.cli import bench, metadata
+from quire.cli import bench, bookie, metadata
 
 app = typer.Typer(
     name="quire",
@@ -16,6 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(metadata.app, name="metadata")
+app.add_typer(bookie.app, name="bookie")
 app.add_typer(bench.app, name="bench")
 
 

@@ -7,7 +7,7 @@ that a pipe gets nothing but results.
 import asyncio
 import json
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -35,10 +35,13 @@ def print_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def run(work: Coroutine[Any, Any, T], *, as_json: bool) -> T:
+def run(
+    work: Coroutine[Any, Any, T], *, as_json: bool, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+) -> T:
     """Run a command's work. An error of ours ends the command with a sentence and a hint, never with a traceback."""
     try:
-        return asyncio.run(work)
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(work)
     except QuireError as error:
         report(error, as_json=as_json)
         raise typer.Exit(FAILED) from error

@@ -42,7 +42,7 @@ def check_digest(entry: bytes, known: int) -> int:
 
 
 def _is_crc32c(entry: bytes) -> bool:
-    crc = google_crc32c.extend(google_crc32c.value(entry[:HEADER_BYTES]), entry[_CRC32C_END:])
+    crc: int = google_crc32c.extend(google_crc32c.value(entry[:HEADER_BYTES]), entry[_CRC32C_END:])
     return entry[HEADER_BYTES:_CRC32C_END] == crc.to_bytes(4, "big")
 
 

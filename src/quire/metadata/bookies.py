@@ -6,7 +6,7 @@ cookie is persistent: it stays while the bookie is down, and goes when the booki
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +24,7 @@ from quire.errors import (
     SessionExpired,
     StoreClosed,
     Unavailable,
+    VersionConflict,
 )
 from quire.metadata.api import MetadataStore, SessionWatch, wait_any_changed
 from quire.metadata.driver import ANY_VERSION, SessionId, Version
@@ -104,14 +105,21 @@ class Bookies:
 
     @asynccontextmanager
     async def register(
-        self, bookie: BookieId, info: BookieServiceInfo, *, readonly: bool = False, wait_s: float = 0.0
+        self,
+        bookie: BookieId,
+        info: BookieServiceInfo,
+        *,
+        readonly: bool = False,
+        wait_s: float = 0.0,
+        is_dead: Callable[[BookieServiceInfo], bool] = lambda _: False,
     ) -> AsyncIterator["Registration"]:
         """Be listed as alive for the block, again after each loss of the session.
 
-        A node that an earlier process of this bookie left behind is waited for up to `wait_s`; then, or at once if
-        another live session holds it, `BookieRegistered` is raised.
+        A node of another session is waited for up to `wait_s`: its process may have died. Then `BookieRegistered` is
+        raised. A node whose content `is_dead` knows to be that of a dead process is removed at once.
         """
-        registration = Registration(self, bookie_id(bookie), encode_service_info(info), readonly=readonly)
+        data = encode_service_info(info)
+        registration = Registration(self, bookie_id(bookie), data, readonly=readonly, is_dead=is_dead)
         if bookie in self._registered:
             raise BookieRegistered(f"bookie {bookie!r} is registered by this very process", bookie_id=bookie)
         self._registered.add(bookie)
@@ -163,7 +171,16 @@ class Bookies:
 class Registration:
     """A bookie's place in the lists of the living."""
 
-    def __init__(self, bookies: Bookies, bookie: BookieId, data: bytes, *, readonly: bool) -> None:
+    def __init__(
+        self,
+        bookies: Bookies,
+        bookie: BookieId,
+        data: bytes,
+        *,
+        readonly: bool,
+        is_dead: Callable[[BookieServiceInfo], bool],
+    ) -> None:
+        self._is_dead = is_dead
         self._bookies, self._store = bookies, bookies._store
         self._bookie, self._data = bookie, data
         self.readonly = readonly  # The list it belongs in; a move that failed halfway is repeated.
@@ -253,10 +270,25 @@ class Registration:
                 pass
             stat = await self._store.exists(path)
             if stat is not None and stat.owner != self._store.session:
-                return False
+                if not await self._drop_dead(path):
+                    return False
+                continue
             if stat is not None:
                 await self._store.set(path, self._data, expected=stat.version)
                 return True
+
+    async def _drop_dead(self, path: str) -> bool:
+        """Remove what a process left that is known to be dead. False if it may live."""
+        try:
+            node = await self._store.get(path)
+            if not self._is_dead(decode_service_info(node.data, self._bookie)):
+                return False
+            await self._store.delete(path, expected=node.stat.version)
+        except (NoSuchNode, VersionConflict):
+            pass  # Gone by itself, or somebody else's by now: look again.
+        except DamagedMetadata:
+            return False
+        return True
 
     async def _is_ours(self, path: str) -> bool:
         stat = await self._store.exists(path)

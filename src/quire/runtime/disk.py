@@ -41,10 +41,11 @@ class File(Protocol):
         """The path the file was opened by. A rename does not change it."""
         ...
 
-    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> None:
+    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> float:
         """Write all of `buffers`, one after the other, from `offset` on. The file grows if need be.
 
-        With `sync`, `fdatasync` follows in the same trip off the loop. If it raises, any part may have been written.
+        With `sync`, `fdatasync` follows in the same trip off the loop, and how many seconds it took is returned. If it
+        raises, any part may have been written.
         """
         ...
 

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
@@ -151,8 +152,8 @@ class _Handle:
 class OsFile(_Handle):
     """An open file of the operating system."""
 
-    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> None:
-        await self._run(_write_and_sync if sync else _write_all, buffers, offset)
+    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> float:
+        return await self._run(_write_and_sync if sync else _write_all, buffers, offset)
 
     async def pread(self, count: int, offset: int) -> bytes:
         return await self._run(_read_all, count, offset)
@@ -177,7 +178,7 @@ class OsFileLock(_Handle):
     """A `flock`: bound to the open file, so it also excludes other parts of the same process, and dies with it."""
 
 
-def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
+def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
     for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
         chunk = buffers[start : start + _BUFFERS_PER_CALL_MAX]
         total = sum(map(len, chunk))
@@ -189,6 +190,7 @@ def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
                 raise OSError(errno.EIO, "the disk accepts no more bytes and gives no reason")
             written += more
         offset += total
+    return 0.0
 
 
 def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
@@ -201,9 +203,11 @@ def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
     return rest
 
 
-def _write_and_sync(descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
+def _write_and_sync(descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
     _write_all(descriptor, buffers, offset)
+    began = time.perf_counter()
     os.fdatasync(descriptor)
+    return time.perf_counter() - began
 
 
 def _read_all(descriptor: int, count: int, offset: int) -> bytes:

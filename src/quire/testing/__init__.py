@@ -11,9 +11,11 @@ A failure names its seed, and the same seed fails the same way.
 """
 
 from quire.testing.disk_faults import DiskFaults
+from quire.testing.sim_bookie import SimBookie, sim_cluster
 from quire.testing.sim_clock import SimClock
 from quire.testing.sim_disk import SimDisk, SimFile
 from quire.testing.sim_errors import SimDeadlock, SimError, SimRefused, SimStuck, SimUnhandled
+from quire.testing.sim_index import SimIndex, SimIndexFolder
 from quire.testing.sim_loop import SimLoop
 from quire.testing.sim_network import SimHostNetwork, SimNetwork, SimServer
 from quire.testing.sim_rng import SimRng
@@ -23,6 +25,7 @@ from quire.testing.simulation import SimHost, Simulation, simulate
 
 __all__ = [
     "DiskFaults",
+    "SimBookie",
     "SimClock",
     "SimDeadlock",
     "SimDisk",
@@ -30,6 +33,8 @@ __all__ = [
     "SimFile",
     "SimHost",
     "SimHostNetwork",
+    "SimIndex",
+    "SimIndexFolder",
     "SimLoop",
     "SimNetwork",
     "SimRefused",
@@ -41,5 +46,6 @@ __all__ = [
     "Simulation",
     "run",
     "run_on",
+    "sim_cluster",
     "simulate",
 ]

@@ -210,7 +210,7 @@ class SimFile:
     def path(self) -> str:
         return self._path
 
-    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> None:
+    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> float:
         data = b"".join(buffers)
         async with self._call(writes=True) as early:
             if early:
@@ -219,8 +219,11 @@ class SimFile:
             else:
                 await self._pause("write")
                 self._write(offset, data)
-        if sync:
-            await self.fdatasync()
+        if not sync:
+            return 0.0
+        began = asyncio.get_running_loop().time()
+        await self.fdatasync()
+        return asyncio.get_running_loop().time() - began
 
     async def pread(self, count: int, offset: int) -> bytes:
         async with self._call():

@@ -72,11 +72,12 @@ class WatchedFile:
     def path(self) -> str:
         return self._file.path
 
-    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> None:
+    async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> float:
         self._disk.writes += 1
         await self._file.pwritev(buffers, offset)
         if sync:
             await self.fdatasync()
+        return 0.0
 
     async def pread(self, count: int, offset: int) -> bytes:
         self._disk.reads += 1

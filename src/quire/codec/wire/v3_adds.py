@@ -47,15 +47,15 @@ def add_request_parts(
         and len(master_key) == KEY_BYTES
     ):
         raise InvalidArgument(f"an add of entry {entry_id} to ledger {ledger_id} cannot be sent: a field does not fit")
-    suffix = b"\x28" + _varint(write_flags) if write_flags else b""
+    suffix = b"\x28" + varint(write_flags) if write_flags else b""
     if recovery:
         suffix += _RECOVERY_ADD
-    header = _ADD_HEADER + _varint(txn_id)
+    header = _ADD_HEADER + varint(txn_id)
     if priority:
-        header += b"\x20" + _varint(priority)
-    add = b"\x08%b\x10%b\x1a\x14%b\x22%b" % (_varint(ledger_id), _varint(entry_id), master_key, _varint(entry_bytes))
+        header += b"\x20" + varint(priority)
+    add = b"\x08%b\x10%b\x1a\x14%b\x22%b" % (varint(ledger_id), varint(entry_id), master_key, varint(entry_bytes))
     after = entry_bytes + len(suffix)
-    message = b"\x0a%c%b\xaa\x06%b%b" % (len(header), header, _varint(len(add) + after), add)
+    message = b"\x0a%c%b\xaa\x06%b%b" % (len(header), header, varint(len(add) + after), add)
     length = len(message) + after
     if length >= _FRAME_END:
         raise InvalidArgument(f"an entry of {entry_bytes} bytes does not fit into a frame")
@@ -95,7 +95,7 @@ class AddResponses:
         return b"".join(frames)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Seven bits a byte, lowest first; the high bit says that more follow. A negative number takes ten bytes."""
     if 0 <= number < 0x80:
         return bytes((number,))

@@ -1,0 +1,396 @@
+"""One bookie from start to stop: prove the folders, bring back the ledgers, serve, register, keep house.
+
+    async with Bookie(runtime, cluster, settings) as bookie:
+        await bookie.wait_failed()
+
+The order at the start: nobody else in the folders, then cookies, then the storage with everything it acknowledged, then
+(after damage) limbo, and only then clients. While it starts, a bookie closes connections as they come. At the end the
+registration goes first, so that nobody chooses this bookie any more, then clients, then the storage.
+
+Invariants:
+  FailureStops      after the first error of a journal, a checkpoint or a disk nothing is acknowledged any more.
+  NoFalseCleanness  the DIRTY mark goes only after everything was made durable and closed.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from ssl import SSLContext
+from typing import Any, Final, Self
+
+from quire.bookie.admin import AdminServer
+from quire.bookie.connection import BookieConnection
+from quire.bookie.garbage import GarbageCollector, GarbageSettings
+from quire.bookie.identity import (
+    BookieFolders,
+    Identity,
+    hold_folders,
+    mark_clean,
+    mark_dirty,
+    prove_identity,
+    stored_bookie_id,
+)
+from quire.bookie.integrity import settle_damage
+from quire.bookie.ledger_storage import LedgerStorage, OpenIndex
+from quire.bookie.measures import measure, measure_garbage
+from quire.bookie.metrics import READONLY, UNREGISTERED, WRITABLE, BookieMetrics
+from quire.bookie.reserve import SpaceReserve
+from quire.bookie.service import BookieService
+from quire.bookie.settings import ServerSettings, StorageSettings
+from quire.bookie.space import SpaceSettings, SpaceWatch
+from quire.bookie.status import BookieAdmin
+from quire.codec.registration import BOOKIE_RPC, BookieServiceInfo, Endpoint
+from quire.errors import BookieFailed, DiskFull, SessionExpired, Unavailable
+from quire.metadata import Cluster, Registration
+from quire.protocol.space import SpaceMode
+from quire.runtime import DiskUsage, OsDisk, Runtime
+from quire.telemetry.events import logger
+from quire.types import BookieId, bookie_id
+
+_LOG = logger("bookie")
+
+_FOLDER: Final = "quire.folder"  # The property of a registration that says which folder its process holds.
+_ANNOUNCE_RETRY_S: Final = 1.0
+_DRAIN_S: Final = 2.0  # How long clients may take to read their last answers.
+
+
+@dataclass(frozen=True, slots=True)
+class BookieSettings:
+    """Everything about one bookie but its cluster."""
+
+    folders: BookieFolders
+    host: str = "127.0.0.1"
+    """Where to listen."""
+
+    port: int = 3181
+    """0 takes any free port. Apache's bookies listen on 3181."""
+
+    advertised_host: str | None = None
+    """What clients connect to, if that is not where the bookie listens: another name, or an address outside."""
+
+    bookie_id: BookieId | None = None
+    """The bookie's name for life. Without one: that of its folders, else the advertised host and port."""
+
+    admin_address: tuple[str, int] | None = None
+    """Where to serve metrics and the admin API; None for nowhere. It asks for no password: keep it on loopback."""
+
+    checkpoint_interval_s: float = 10.0
+    """How often the write cache is moved to the entry logs if it does not fill up before: less to replay later."""
+
+    register_wait_s: float = 30.0
+    """How long to wait at the start for an earlier life's registration to go. Longer than a session's timeout."""
+
+    folder_token: Callable[[str], str] | None = None
+    """What the data folder is on this machine: see `quire.bookie.folder_token`. With it a bookie that was killed comes
+    back at once, instead of waiting for its registration to go."""
+
+    storage: StorageSettings = StorageSettings()  # noqa: RUF009 - these are frozen
+    server: ServerSettings = ServerSettings()  # noqa: RUF009
+    space: SpaceSettings = SpaceSettings()  # noqa: RUF009
+    garbage: GarbageSettings = GarbageSettings()  # noqa: RUF009
+
+
+class Bookie:
+    """A running bookie, from the moment its block is entered. `address` is where it listens."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        cluster: Cluster,
+        settings: BookieSettings,
+        *,
+        open_index: OpenIndex | None = None,
+        tls: SSLContext | None = None,
+    ) -> None:
+        self._runtime, self._cluster, self.settings, self._tls = runtime, cluster, settings, tls
+        self._open_index = open_index or _rocks_index(f"{settings.folders.data}/index")
+        journal_count = len(settings.folders.journals)
+        self.metrics = BookieMetrics(runtime.clock.monotonic, journal_count=journal_count)
+        self.service = BookieService(runtime, settings.server, self.metrics, journal_count=journal_count)
+        self.bookie_id = BookieId("")
+        self.address = (settings.host, settings.port)
+        self.admin_address: tuple[str, int] | None = None
+        self.identity: Identity | None = None
+        self.failure: Exception | None = None
+        self._usage = DiskUsage(0, 0)
+        self._is_ready = False
+        self._failed = asyncio.Event()
+        self._changed = asyncio.Event()  # The mode that the cluster should know of.
+        self._stack = AsyncExitStack()
+        self._space: SpaceWatch | None = None
+        self._garbage: GarbageCollector | None = None
+
+    # --- Start
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            try:
+                await self._start(stack)
+            except OSError as error:
+                raise _start_error(error, self.settings.folders) from error
+            self._stack = stack.pop_all()
+        return self
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings, folders, cluster = self.settings, self.settings.folders, self._cluster
+        runtime = self._runtime
+        stack.callback(lambda: self.metrics.status.__setattr__("value", UNREGISTERED))
+        await stack.enter_async_context(hold_folders(runtime, folders))
+        server = await runtime.network.serve(settings.host, settings.port, self._accept)
+        stack.push_async_callback(server.aclose, grace_s=0.0)
+        self.address = server.address
+        self.bookie_id = settings.bookie_id or await stored_bookie_id(runtime.disk, folders.data) or self._own_name()
+        self.identity = await prove_identity(
+            runtime, folders, cluster.bookies, bookie_id=self.bookie_id, instance_id=await cluster.instance_id()
+        )
+        reserve = SpaceReserve(runtime.disk, folders.data, bytes_max=settings.space.reserve_bytes)
+        storage = await self._open_storage(stack, reserve)
+        stack.push_async_callback(server.aclose, grace_s=_DRAIN_S)  # Before the storage: nobody may use that any more.
+        if storage.is_damaged:
+            await settle_damage(storage, cluster, self.bookie_id)
+        await mark_dirty(runtime.disk, folders)
+        self._space = await stack.enter_async_context(
+            SpaceWatch(
+                runtime,
+                folders,
+                settings.space,
+                reserve=reserve,
+                on_change=self._on_space,
+                on_failure=self.fail,
+            )
+        )
+        self.service.mode = self._space.mode
+        self._is_ready = True
+        self._garbage = GarbageCollector(
+            storage,
+            cluster.ledgers,
+            runtime,
+            settings.garbage,
+            free_bytes=self._free_bytes,
+            make_room=reserve.given_back,
+            on_failure=self.fail,
+        )
+        measure_garbage(self.metrics, self._garbage)
+        self._run(stack, self._checkpoints(storage), "checkpoints")
+        self._run(stack, self._garbage.run(), "garbage collection")
+        await self._serve_admin(stack)
+        await self._register(stack)
+        stack.callback(self._stop_serving)
+        _LOG.info(
+            "bookie.serving",
+            bookie_id=self.bookie_id,
+            address=f"{self.address[0]}:{self.address[1]}",
+            mode=self.service.mode.name.lower(),
+            unclean=self.identity.was_unclean,
+        )
+
+    async def _open_storage(self, stack: AsyncExitStack, reserve: SpaceReserve) -> LedgerStorage:
+        settings, folders, runtime = self.settings, self.settings.folders, self._runtime
+        usage = self._usage = await runtime.disk.usage(folders.data)
+        async with AsyncExitStack() as borrowed:
+            if usage.free_bytes < settings.storage.cache_bytes_max + settings.storage.journal.preallocate_bytes:
+                await borrowed.enter_async_context(reserve.given_back())
+            storage = await LedgerStorage.open(
+                runtime,
+                folders.data,
+                self._open_index,
+                settings.storage,
+                journal_folders=folders.journals,
+                is_new=self.identity is None or self.identity.is_new,
+                journal_runtime=await _journal_runtime(stack, runtime),
+                on_durable=self.service.on_durable,
+                on_failure=self.fail,
+            )
+        stack.push_async_callback(self._close_storage, storage)
+        for damage in storage.damages:
+            self.metrics.damage.journal_places.value += 1
+            _LOG.error("journal.damaged", file_id=damage.file_id, offset=damage.offset, reason=damage.reason)
+        self.service.attach(storage)
+        measure(self.metrics, storage, self.service)
+        stack.push_async_callback(self.service.aclose)
+        return storage
+
+    def _own_name(self) -> BookieId:
+        return bookie_id(f"{self.settings.advertised_host or self.address[0]}:{self.address[1]}")
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        return BookieConnection(self.service, self._tls) if self._is_ready else _Closing()
+
+    async def _serve_admin(self, stack: AsyncExitStack) -> None:
+        if self.settings.admin_address is not None:
+            admin = AdminServer(BookieAdmin(self), *self.settings.admin_address)
+            self.admin_address = (await stack.enter_async_context(admin)).address
+
+    async def _register(self, stack: AsyncExitStack) -> None:
+        host = self.settings.advertised_host or self.address[0]
+        extensions = ("tls",) if self._tls is not None else ()
+        token = None if self.settings.folder_token is None else self.settings.folder_token(self.settings.folders.data)
+        properties = {} if token is None else {_FOLDER: token}
+        endpoints = [Endpoint("bookie", host, self.address[1], BOOKIE_RPC, extensions=extensions)]
+        if self.admin_address is not None:
+            endpoints.append(Endpoint("httpserver", self.admin_address[0], self.admin_address[1], "http"))
+        registration = await stack.enter_async_context(
+            self._cluster.bookies.register(
+                self.bookie_id,
+                BookieServiceInfo(tuple(endpoints), properties),
+                readonly=self.is_readonly,
+                wait_s=self.settings.register_wait_s,
+                # We hold this very folder, so whoever registered with it before is dead.
+                is_dead=lambda info: token is not None and info.properties.get(_FOLDER) == token,
+            )
+        )
+        self.metrics.status.value = READONLY if self.is_readonly else WRITABLE
+        self._run(stack, self._announce(registration), "announcing the mode")
+        self._run(stack, registration.wait_lost(), "registration")
+
+    # --- While it runs
+
+    @property
+    def is_ready(self) -> bool:
+        return self._is_ready
+
+    @property
+    def is_readonly(self) -> bool:
+        return self.service.mode is not SpaceMode.WRITABLE
+
+    @property
+    def usage(self) -> DiskUsage:
+        """The disk of the data folder, as it was when somebody last looked."""
+        return self._usage
+
+    @property
+    def space(self) -> SpaceWatch | None:
+        return self._space
+
+    @property
+    def garbage(self) -> GarbageCollector | None:
+        return self._garbage
+
+    async def _free_bytes(self) -> int:
+        self._usage = await self._runtime.disk.usage(self.settings.folders.data)
+        return self._usage.free_bytes
+
+    def fail(self, error: Exception) -> None:
+        """Stop acknowledging: whoever runs the bookie is told by `wait_failed`, and is to stop it."""
+        if self.failure is None:
+            self.failure = error
+            _LOG.critical("bookie.failed", error=str(error), kind=type(error).__name__)
+            self.metrics.damage.disk_errors.value += isinstance(error, OSError)
+        self._stop_serving()
+        self._failed.set()
+
+    async def wait_failed(self) -> None:
+        """Return never; raise why the bookie cannot go on."""
+        await self._failed.wait()
+        error = self.failure
+        if isinstance(error, OSError):
+            raise BookieFailed(
+                f"bookie {self.bookie_id!r} stopped, since its disk failed: {error}",
+                hint="Nothing that was acknowledged is lost. Check the disk, then start the bookie again.",
+            ) from error
+        if error is not None:
+            raise error
+
+    def _stop_serving(self) -> None:
+        self.service.is_stopping = True
+        self._is_ready = False
+        if self.failure is not None:
+            for connection in list(self.service.connections):
+                connection.abort()  # What was not acknowledged by now may not be, not even by mistake.
+
+    def _run(self, stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Keep a task running until the bookie stops. If it fails, so does the bookie."""
+
+        async def watched() -> None:
+            try:
+                await work
+            except Exception as error:
+                self.fail(error)
+
+        task = asyncio.create_task(watched(), name=f"{name} of {self.settings.folders.data}")
+        stack.push_async_callback(_end, task)
+
+    async def _checkpoints(self, storage: LedgerStorage) -> None:
+        wanted = self.service.checkpoint_wanted
+        while True:
+            try:
+                async with asyncio.timeout(self.settings.checkpoint_interval_s):
+                    await wanted.wait()
+            except TimeoutError:
+                pass
+            wanted.clear()
+            if storage.is_dirty:
+                await storage.checkpoint()
+            self.service.release_throttled()
+
+    def _on_space(self, mode: SpaceMode, reasons: tuple[str, ...]) -> None:
+        self.service.mode = mode
+        self._changed.set()
+        _LOG.warning("bookie.mode", mode=mode.name.lower(), reasons=list(reasons))
+
+    async def _announce(self, registration: Registration) -> None:
+        """Keep the cluster informed of the mode. While the store cannot be reached, try again."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await registration.set_readonly(self.is_readonly)
+                self.metrics.status.value = READONLY if self.is_readonly else WRITABLE
+            except (Unavailable, SessionExpired) as error:
+                _LOG.warning("bookie.mode_not_announced", error=str(error))
+                await self._runtime.clock.sleep(_ANNOUNCE_RETRY_S)
+                self._changed.set()
+
+    # --- Stop
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._stack.aclose()
+
+    async def _close_storage(self, storage: LedgerStorage) -> None:
+        if self.failure is not None:
+            await storage.abandon()
+            return
+        try:
+            await storage.aclose()
+        except OSError as error:
+            raise _start_error(error, self.settings.folders) from error
+        await mark_clean(self._runtime.disk, self.settings.folders)
+        _LOG.info("bookie.stopped", bookie_id=self.bookie_id)
+
+
+class _Closing(asyncio.Protocol):
+    """What a client meets while the bookie is not ready."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def _journal_runtime(stack: AsyncExitStack, runtime: Runtime) -> Runtime:
+    """Threads of their own for the journals, on a real machine: syncs must not stand behind reads."""
+    if not isinstance(runtime.disk, OsDisk):
+        return runtime
+    disk = OsDisk()
+    stack.push_async_callback(disk.aclose)
+    return replace(runtime, disk=disk)
+
+
+def _rocks_index(folder: str) -> OpenIndex:
+    from quire.bookie.rocks_index import RocksIndex  # Native code that a simulation does not need.
+
+    return lambda position: RocksIndex.open(folder, create=position is None, position_min=position)
+
+
+def _start_error(error: OSError, folders: BookieFolders) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"the disk of {folders.data!r} is full: {error}", path=folders.data)
+    return BookieFailed(
+        f"the bookie cannot use its directories or its port: {error}",
+        hint="Check that the directories exist and may be written by this user, and that the port is free.",
+    )

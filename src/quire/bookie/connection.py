@@ -1,0 +1,324 @@
+"""One client's connection: frames in, answers out, acknowledgements in runs.
+
+The hot path is an add of version 2: every complete frame in what arrived is taken in one loop, and when the journal
+reports how far it is durable, all answers up to there leave in one write. Nothing is created for an entry but a tuple.
+
+Invariants:
+  OneWritePerTurn   answers are collected and written once in a turn of the loop.
+  SlowClientsWait   once too much is unsent, reads of this client wait without their entries, and nothing more is read
+                    from its socket; what it may hold is bounded.
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from quire.bookie.requests_v2 import on_v2_frame
+from quire.bookie.requests_v3 import on_v3_frame
+from quire.bookie.service import BookieService
+from quire.codec.digest import Buffer
+from quire.codec.wire import v2
+from quire.codec.wire.codes import Status
+from quire.codec.wire.frames import FrameSplitter
+from quire.codec.wire.v3_adds import AddResponses
+from quire.errors import ProtocolViolation
+from quire.telemetry.events import logger
+from quire.telemetry.metrics import OperationStats
+from quire.types import EntryId, LedgerId
+
+if TYPE_CHECKING:
+    from quire.bookie.ledger_state import LacWaiter
+
+_LOG = logger("bookie.connection")
+
+
+class _Acks:
+    """What one connection waits for in one journal: by number, ascending in each queue."""
+
+    __slots__ = ("answered", "noted", "others", "runs", "v2", "v3")
+
+    def __init__(self) -> None:
+        self.v2: deque[tuple[int, LedgerId, EntryId]] = deque()
+        self.v3: deque[tuple[int, int, LedgerId, EntryId]] = deque()
+        self.others: deque[tuple[int, Callable[[], None]]] = deque()
+        self.runs: deque[tuple[int, float, int]] = deque()  # For the latency: last number, since when, how many adds.
+        self.answered = self.noted = 0  # Adds so far: those that are answered, and those that some run has counted.
+
+    def __bool__(self) -> bool:
+        return bool(self.v2 or self.v3 or self.others)
+
+
+class BookieConnection(asyncio.Protocol):
+    """The bookie's side of a connection."""
+
+    def __init__(self, service: BookieService, tls: ssl.SSLContext | None) -> None:
+        self.service, self.tls = service, tls
+        self.add_responses = AddResponses()
+        self.waiters: dict[LacWaiter, tuple[LedgerId, asyncio.TimerHandle]] = {}
+        self.peer = ""
+        self._transport: asyncio.Transport | None = None
+        self._splitter = FrameSplitter(frame_bytes_max=service.settings.frame_bytes_max)
+        self._acks = [_Acks() for _ in service.storage.journals.all]
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._is_flush_due = False
+        self._is_paused = False  # The transport holds more than it should.
+        self._holds: set[str] = set()  # Why nothing is read from the socket.
+        self._parked: deque[Callable[[], None]] = deque()
+        self._is_switching = False  # To TLS: nothing may arrive before the handshake.
+
+    # --- Events of the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        service = self.service
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=service.settings.unsent_bytes_max)
+        self.peer = str(transport.get_extra_info("peername"))
+        service.metrics.requests.connections_accepted.value += 1
+        if len(service.connections) >= service.settings.connections_max or service.is_stopping:
+            service.metrics.requests.connections_refused.value += 1
+            _LOG.warning("connection.refused", peer=self.peer, connections=len(service.connections))
+            self._transport.abort()
+            return
+        service.connections[self] = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_switching:
+            self._violated(ProtocolViolation("bytes in clear after START_TLS"))
+            return
+        service = self.service
+        since = asyncio.get_running_loop().time()
+        try:
+            for frame in self._splitter.split(data):
+                if self._transport is None or self._is_switching:
+                    break  # Closed by an earlier frame, or the rest should have been encrypted.
+                if frame[0] == 0x0A:
+                    on_v3_frame(self, frame)
+                else:
+                    on_v2_frame(self, frame)
+        except ProtocolViolation as violation:
+            self._violated(violation)
+            return
+        for journal, acks in enumerate(self._acks):
+            if acks:
+                self._note_run(acks, since)
+                service.await_durable(journal, self)
+        size = self._splitter.pending_bytes
+        if size or self in service.half_frames:
+            service.on_half_frame(self, size)
+        storage = service.storage
+        if storage.wants_checkpoint:
+            service.checkpoint_wanted.set()
+            if not storage.has_room and self._transport is not None:
+                service.throttle(self)
+        elif not storage.journals.has_room and self._transport is not None:
+            service.throttle(self)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self.hold_reading("unsent")
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self.release_reading("unsent")
+        self._unpark()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        for waiter, (ledger_id, timer) in self.waiters.items():
+            timer.cancel()
+            self.service.storage.stop_waiting(ledger_id, waiter)
+        self.waiters.clear()
+        self._parked.clear()
+        self._out.clear()
+        for acks in self._acks:
+            self.service.metrics.requests.adds_in_progress.value -= sum(count for _, _, count in acks.runs)
+            acks.v2.clear()
+            acks.v3.clear()
+            acks.others.clear()
+            acks.runs.clear()
+        self.service.on_lost(self)
+
+    def _violated(self, violation: ProtocolViolation) -> None:
+        """The peer speaks something else, or sent too much: nothing after it can be understood."""
+        self.service.metrics.damage.protocol_violations.value += 1
+        _LOG.warning("connection.protocol_violation", peer=self.peer, problem=str(violation))
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    @property
+    def is_open(self) -> bool:
+        """False once the connection is lost: whatever is begun for its client now would never end."""
+        return self._transport is not None
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- Reading from the socket, or not
+
+    def hold_reading(self, reason: str) -> None:
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds.add(reason)
+
+    def release_reading(self, reason: str) -> None:
+        self._holds.discard(reason)
+        if not self._holds and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # --- Acknowledgements
+
+    def acknowledge_v2(self, number: int, ledger_id: LedgerId, entry_id: EntryId) -> None:
+        """Answer an add once its record is durable."""
+        acks = self._acks
+        acks[ledger_id % len(acks)].v2.append((number, ledger_id, entry_id))
+
+    def acknowledge_v3(
+        self, number: int, stored_in: LedgerId, txn_id: int, ledger_id: LedgerId, entry_id: EntryId
+    ) -> None:
+        """The same in version 3, where the ids to repeat need not be those that were stored."""
+        acks = self._acks
+        acks[stored_in % len(acks)].v3.append((number, txn_id, ledger_id, entry_id))
+
+    def when_durable(self, ledger_id: LedgerId, number: int, then: Callable[[], None]) -> None:
+        """Call `then` once the record of this number in the ledger's journal is durable; now, if it is."""
+        journal = self.service.storage.journals.of(ledger_id)
+        if number <= journal.durable:
+            then()
+            return
+        which = ledger_id % len(self._acks)
+        # A fence set some time ago has a small number. The newest is not much later, and keeps the queue in order.
+        self._acks[which].others.append((journal.last, then))
+        self.service.await_durable(which, self)
+
+    def on_durable(self, journal: int, number: int) -> bool:
+        """Answer what is durable now. True if something still waits."""
+        acks = self._acks[journal]
+        queue = acks.v2
+        if queue and queue[0][0] <= number:
+            if queue[-1][0] <= number:
+                run = [(ledger_id, entry_id) for _, ledger_id, entry_id in queue]
+                queue.clear()
+            else:
+                run = []
+                while queue[0][0] <= number:
+                    _, ledger_id, entry_id = queue.popleft()
+                    run.append((ledger_id, entry_id))
+            acks.answered += len(run)
+            self.send(v2.encode_add_oks(run))
+        if acks.v3 and acks.v3[0][0] <= number:
+            answers = []
+            while acks.v3 and acks.v3[0][0] <= number:
+                answers.append(acks.v3.popleft()[1:])
+            acks.answered += len(answers)
+            self.send(self.add_responses.encode_oks(answers))
+        while acks.others and acks.others[0][0] <= number:
+            acks.others.popleft()[1]()
+        if acks.runs and acks.runs[0][0] <= number:
+            self._observe_runs(acks, number)
+        return bool(acks)
+
+    def _note_run(self, acks: _Acks, since: float) -> None:
+        arrived = acks.answered + len(acks.v2) + len(acks.v3)
+        if arrived > acks.noted:  # A flush may have answered part of the run before.
+            last = max(acks.v2[-1][0] if acks.v2 else 0, acks.v3[-1][0] if acks.v3 else 0)
+            acks.runs.append((last, since, arrived - acks.noted))
+            self.service.metrics.requests.adds_in_progress.value += arrived - acks.noted
+            acks.noted = arrived
+
+    def _observe_runs(self, acks: _Acks, number: int) -> None:
+        now, requests = asyncio.get_running_loop().time(), self.service.metrics.requests
+        while acks.runs and acks.runs[0][0] <= number:
+            _, since, count = acks.runs.popleft()
+            requests.add_entry.ok.observe(now - since, count)
+            requests.adds_in_progress.value -= count
+            if now - since > self.service.settings.slow_s:
+                _LOG.warning("add.slow", peer=self.peer, seconds=round(now - since, 3), adds=count, stage="journal")
+
+    def timed(self, stats: OperationStats) -> Callable[[Status], None]:
+        """Begin a request; call what is returned when it is answered."""
+        clock = asyncio.get_running_loop().time
+        since, slow_s = clock(), self.service.settings.slow_s
+
+        def done(status: Status) -> None:
+            elapsed_s = clock() - since
+            (stats.ok if status is Status.EOK else stats.failed).observe(elapsed_s)
+            if elapsed_s > slow_s and stats is not self.service.metrics.requests.long_poll_read:
+                _LOG.warning("request.slow", peer=self.peer, seconds=round(elapsed_s, 3), status=status.name)
+
+        return done
+
+    def refuse_add(self, status: Status) -> None:
+        """Count an add that was not stored."""
+        requests = self.service.metrics.requests
+        requests.add_entry.failed.observe(0.0)
+        if status is Status.ETOOMANYREQUESTS:
+            requests.adds_rejected.value += 1
+
+    # --- Sending
+
+    def send(self, *parts: Buffer) -> None:
+        """Write these bytes, with all others of this turn of the loop."""
+        self._out += parts
+        self._out_bytes += sum(map(len, parts))
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        if self._transport is None or not out or self._transport.is_closing():
+            return
+        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._parked and not self._is_paused:
+            self._unpark()
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether so much is unsent that reads should wait, without their entries."""
+        return self._is_paused or self._out_bytes > self.service.settings.unsent_bytes_max
+
+    def park(self, again: Callable[[], None]) -> None:
+        """Call `again` when the client has taken what is on its way to it."""
+        if self._transport is not None:
+            self._parked.append(again)
+
+    def _unpark(self) -> None:
+        parked, self._parked = self._parked, deque()
+        while parked:
+            if self.is_congested:
+                parked.extend(self._parked)
+                self._parked = parked
+                return
+            parked.popleft()()
+
+    # --- TLS
+
+    def start_tls(self, answer: bytes) -> None:
+        """Send `answer` in clear, and encrypt everything after it."""
+        if self.tls is None or self._transport is None:
+            raise ProtocolViolation("TLS cannot be started")
+        self._is_switching = True
+        self.send(answer)
+        self._flush()
+        if self._splitter.pending_bytes:
+            raise ProtocolViolation("bytes in clear after START_TLS")
+        self.service.spawn(self._switch(self._transport, self.tls))
+
+    async def _switch(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        try:
+            self._transport = await self.service.runtime.network.start_tls(
+                transport, self, tls, timeout_s=self.service.settings.tls_timeout_s, server_side=True
+            )
+        except (OSError, TimeoutError) as error:
+            _LOG.warning("connection.tls_failed", peer=self.peer, error=str(error))
+            transport.abort()
+        else:
+            self._transport.set_write_buffer_limits(high=self.service.settings.unsent_bytes_max)
+            self._is_switching = False

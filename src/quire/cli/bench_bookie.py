@@ -1,0 +1,225 @@
+"""`quire bench bookie`: what one entry costs a bookie, as CPU time of its process.
+
+A bookie runs as a process of its own on a folder of its own, and this one plays the client, on one connection with a
+bounded window. Times of the wall are shown for orientation; on a shared machine only the CPU time says something.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from quire.codec.digest import Crc32cDigest, master_key
+from quire.codec.entry import EntryCodec
+from quire.codec.wire import v2
+from quire.codec.wire.codes import Status
+from quire.errors import BookieFailed, QuireError
+from quire.metadata import Cluster, init_cluster, open_store, parse_uri
+from quire.rpc.channel import BookieChannel
+from quire.runtime import Runtime, real_runtime
+from quire.types import BookieId, EntryId, LedgerId
+
+_BOOKIE = BookieId("bench")
+_KEY = master_key(b"")
+_TICKS = os.sysconf("SC_CLK_TCK")
+_START_WITHIN_S = 30.0
+_READS_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BookieFigure:
+    """One way of using a bookie, and what an entry cost it."""
+
+    operation: str
+    entries: int
+    bookie_cpu_us: float
+    client_cpu_us: float
+    entries_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class BookieBench:
+    """What to measure."""
+
+    entries: int
+    entry_bytes: int
+    window: int
+    ledgers: int
+
+
+async def bench_bookie(bench: BookieBench) -> list[BookieFigure]:
+    """Adds in version 2 and 3, then reads of what has to come from the entry logs. Raises `BookieFailed`."""
+    runtime = real_runtime()
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
+        uri = parse_uri(f"sqlite:{folder}/metadata.db")
+        async with open_store(uri, runtime=runtime) as store:
+            cluster = await init_cluster(store, uri, runtime)
+            figures = []
+            async with _bookie(runtime, cluster, folder) as process:
+                figures.append(await _adds(process, bench, version=2, first_ledger=1))
+                figures.append(await _adds(process, bench, version=3, first_ledger=1 + bench.ledgers))
+            async with _bookie(runtime, cluster, folder) as process:  # A new one has nothing in memory.
+                figures.append(await _reads(process, bench, version=2, first_ledger=1))
+                figures.append(await _reads(process, bench, version=3, first_ledger=1 + bench.ledgers))
+                figures.append(await _batch_reads(process, bench, first_ledger=1))
+            return figures
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    runtime: Runtime
+    pid: int
+    host: str
+    port: int
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    async def connect(self) -> BookieChannel:
+        return await BookieChannel.connect(self.runtime, self.host, self.port)
+
+
+@asynccontextmanager
+async def _bookie(runtime: Runtime, cluster: Cluster, folder: str) -> AsyncIterator[_Process]:
+    log = Path(folder, "bookie.log")
+    with open(log, "ab") as output:  # noqa: ASYNC230 - nothing else runs here yet
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "quire", "bookie", "run", "--metadata", cluster.uri.text, "--id", _BOOKIE),
+            *("--data", f"{folder}/bookie", "--listen", "127.0.0.1:0", "--admin", "none"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        host, port = await _registered(runtime, cluster, process, log)
+        yield _Process(runtime, process.pid, host, port)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+async def _registered(
+    runtime: Runtime, cluster: Cluster, process: asyncio.subprocess.Process, log: Path
+) -> tuple[str, int]:
+    deadline_s = runtime.clock.monotonic() + _START_WITHIN_S
+    while process.returncode is None and runtime.clock.monotonic() < deadline_s:
+        try:
+            endpoint = (await cluster.bookies.service_info(_BOOKIE)).rpc_endpoint
+        except QuireError:
+            endpoint = None
+        if endpoint is not None:
+            return endpoint.host, endpoint.port
+        await runtime.clock.sleep(0.05)
+    printed = await asyncio.to_thread(log.read_text)
+    raise BookieFailed(f"the bookie did not start: {printed[-500:]}")
+
+
+# --- The client
+
+
+class _Window:
+    """Counts what is on its way, and wakes the sender when there is room. An `AddSink`."""
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+        self.left = 0
+        self.changed = asyncio.Event()
+        self.problem: str | None = None
+
+    def on_add_answers(self, channel: BookieChannel, answers: list[tuple[EntryId, Status]]) -> None:
+        for _, status in answers:
+            if status is not Status.EOK:
+                self.problem = f"an add was answered with {status.name}"
+        self._done(len(answers))
+
+    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+        self.problem = str(error)
+        self._done(len(entry_ids))
+
+    def _done(self, count: int) -> None:
+        self.free += count
+        self.left -= count
+        self.changed.set()
+
+    async def wait(self) -> None:
+        self.changed.clear()
+        await self.changed.wait()
+        if self.problem is not None:
+            raise BookieFailed(self.problem)
+
+
+async def _adds(process: _Process, bench: BookieBench, *, version: int, first_ledger: int) -> BookieFigure:
+    channel, window = await process.connect(), _Window(bench.window)
+    codecs = [EntryCodec(LedgerId(first_ledger + number), Crc32cDigest()) for number in range(bench.ledgers)]
+    payload = os.urandom(bench.entry_bytes)
+    window.left = bench.entries
+    meter = _Meter(process)
+    sent = 0
+    while sent < bench.entries:
+        while window.free == 0:
+            await window.wait()
+        count = min(window.free, bench.entries - sent)
+        window.free -= count
+        for number in range(sent, sent + count):
+            codec, entry_id = codecs[number % bench.ledgers], EntryId(number // bench.ledgers)
+            prefix = codec.prefix(entry_id, payload, lac=EntryId(entry_id - 1), length=0)
+            if version == 2:
+                head = v2.add_request_prefix(_KEY, entry_bytes=len(prefix) + len(payload))
+                channel.send_adds(codec.ledger_id, (head, prefix, payload), (entry_id,), window)
+            else:
+                channel.send_add_v3(codec.ledger_id, entry_id, _KEY, (prefix, payload), window)
+        sent += count
+    while window.left:
+        await window.wait()
+    figure = meter.figure(f"add, version {version}", bench.entries)
+    await channel.aclose()
+    return figure
+
+
+async def _reads(process: _Process, bench: BookieBench, *, version: int, first_ledger: int) -> BookieFigure:
+    channel, meter = await process.connect(), _Meter(process)
+    for number in range(bench.ledgers):
+        entries = range(len(range(number, bench.entries, bench.ledgers)))
+        for start in range(0, len(entries), _READS_AT_ONCE):
+            await asyncio.gather(
+                *(
+                    channel.read(LedgerId(first_ledger + number), EntryId(entry_id), version=3 if version == 3 else 2)
+                    for entry_id in entries[start : start + _READS_AT_ONCE]
+                )
+            )
+    figure = meter.figure(f"cold read, version {version}", bench.entries)
+    await channel.aclose()
+    return figure
+
+
+async def _batch_reads(process: _Process, bench: BookieBench, *, first_ledger: int) -> BookieFigure:
+    channel, meter = await process.connect(), _Meter(process)
+    for number in range(bench.ledgers):
+        count = len(range(number, bench.entries, bench.ledgers))
+        start = 0
+        while start < count:
+            got = await channel.read_batch(
+                LedgerId(first_ledger + number), EntryId(start), entries_max=0, bytes_max=1 << 20
+            )
+            start += len(got)
+    figure = meter.figure("cold batch read, version 2", bench.entries)
+    await channel.aclose()
+    return figure
+
+
+class _Meter:
+    def __init__(self, process: _Process) -> None:
+        self._process = process
+        self._began = (process.cpu_s(), time.process_time(), time.perf_counter())
+
+    def figure(self, operation: str, entries: int) -> BookieFigure:
+        ended = (self._process.cpu_s(), time.process_time(), time.perf_counter())
+        bookie, client, wall = (after - before for after, before in zip(ended, self._began, strict=True))
+        return BookieFigure(operation, entries, bookie / entries * 1e6, client / entries * 1e6, entries / wall)
