@@ -1,4 +1,5 @@
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -7,9 +8,13 @@ import pytest
 
 from quire.metadata import Cluster, init_cluster, open_store, parse_uri
 from quire.runtime import real_runtime
+from tests.interop.ensembles import Bookies, running_bookies
+from tests.interop.ledger_client import JavaLedgerClient, Wire, connect
 from tests.interop.peer import ApacheCluster, JavaPeer
 from tests.interop.shell import BookieShell
 from tests.servers.zookeeper import ZooKeeperServer
+
+OpenClient = Callable[..., Awaitable[JavaLedgerClient]]
 
 LAYOUTS = ("flat", "hierarchical", "longhierarchical")
 
@@ -71,3 +76,40 @@ async def apache(java: JavaPeer, site: Site, cluster: Cluster) -> AsyncIterator[
     """The same cluster in Java, opened by a URI that names no layout."""
     async with java.open(site.uri()) as opened:
         yield opened
+
+
+# --- Bookies, and Java's ledger client on them
+
+
+@pytest.fixture(scope="session")
+def running(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Bookies]]:
+    """Three bookies of each kind that is asked for, for all tests."""
+    found: dict[str, Bookies] = {}
+    with ExitStack() as stack:
+
+        def of_kind(kind: str) -> Bookies:
+            if kind not in found:
+                started = running_bookies(kind, tmp_path_factory.mktemp(kind), zookeeper.address)
+                found[kind] = stack.enter_context(started)
+            return found[kind]
+
+        yield of_kind
+
+
+@pytest.fixture
+def bookies(request: pytest.FixtureRequest, running: Callable[[str], Bookies]) -> Iterator[Bookies]:
+    """Three bookies of the kind that the test names. They run again after it, whatever it did."""
+    found = running(request.param)
+    yield found
+    found.start()
+
+
+@pytest.fixture
+async def open_client(java: JavaPeer, bookies: Bookies) -> AsyncIterator[OpenClient]:
+    """Opens Java's ledger client in one wire version, with settings of Java's by name, until the end of the test."""
+    async with AsyncExitStack() as stack:
+
+        async def client(wire: Wire, **settings: object) -> JavaLedgerClient:
+            return await stack.enter_async_context(connect(java, bookies.uri, wire, **settings))
+
+        yield client

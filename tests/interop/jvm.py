@@ -7,7 +7,7 @@ from typing import Final
 _TARGET: Final = Path(__file__).parent / "java" / "target"
 
 
-def java_command(main_class: str, *arguments: str) -> list[str]:
+def java_command(main_class: str, *arguments: str, heap_mb: int = 192) -> list[str]:
     """The command line for a small JVM. Raises if there is no Java, or nothing to run on it: never a reason to skip."""
     java = shutil.which("java")
     if java is None:
@@ -17,7 +17,7 @@ def java_command(main_class: str, *arguments: str) -> list[str]:
         raise RuntimeError("the Java half of the interop tests is not built: `make interop` builds it and runs them")
     return [
         java,
-        "-Xmx192m",
+        f"-Xmx{heap_mb}m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",  # These processes live for seconds: starting fast is what counts.
         "-cp",

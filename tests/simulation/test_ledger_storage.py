@@ -54,7 +54,7 @@ class FlawedStorage(LedgerStorage):
             if not self.write_cache._flushing:
                 return  # What came meanwhile would be taken after all, and the mark with it would be right.
         if self.flaw is Flaw.FORGETS_FENCES:
-            self._table._changed = {each: None for each in self._table._changed if each in self.write_cache.ledgers}
+            self.table._changed = {each: None for each in self.table._changed if each in self.write_cache.ledgers}
         if self.flaw is Flaw.MARK_FIRST:
             marks = [JournalPlace(mark.file_id, mark.offset, mark.number) for mark in self.journals.marks]
             checkpoint = Checkpoint(0, tuple(marks))

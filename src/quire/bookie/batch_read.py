@@ -1,7 +1,11 @@
-"""A batch read: entries one after the other, as far as they are here without a gap and fit into one answer."""
+"""A batch read: entries one after the other, as far as they are here without a gap and fit into one answer.
 
+A batch holds its entries until it is complete, so each connection has only a few of them in the making.
+"""
+
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quire.codec.wire.codes import Status
 from quire.codec.wire.v2 import BATCH_ENTRY_BYTES, BATCH_ENVELOPE_BYTES
@@ -9,6 +13,39 @@ from quire.types import EntryId, LedgerId
 
 if TYPE_CHECKING:
     from quire.bookie.connection import BookieConnection
+
+
+_BATCHES_MAX: Final = 4
+
+
+class BatchQueue:
+    """The batches of one connection, begun in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[BatchRead] = deque()
+        self._running = 0
+        self._is_beginning = False
+
+    def push(self, batch: "BatchRead") -> None:
+        self._waiting.append(batch)
+        self._begin()
+
+    def on_end(self) -> None:
+        """One of those that were begun is answered."""
+        self._running -= 1
+        self._begin()
+
+    def clear(self) -> None:
+        self._waiting.clear()
+
+    def _begin(self) -> None:
+        if self._is_beginning:
+            return  # A batch in memory is answered at once: the loop below goes on, and nothing is nested.
+        self._is_beginning = True
+        while self._waiting and self._running < _BATCHES_MAX:
+            self._running += 1
+            self._waiting.popleft().begin()
+        self._is_beginning = False
 
 
 class BatchRead:
@@ -28,16 +65,24 @@ class BatchRead:
         answer: Callable[[Status, list[bytes]], None],
     ) -> None:
         self._connection, self._ledger_id, self._next = connection, ledger_id, first
-        self._entries_max, self._bytes_max, self._answer = entries_max, bytes_max, answer
+        self._entries_max, self._bytes_max, self._tell = entries_max, bytes_max, answer
         self._bytes = BATCH_ENVELOPE_BYTES
         self._entries: list[bytes] = []
 
     def start(self) -> None:
+        """Begin as soon as the connection's other batches allow."""
+        self._connection.batches.push(self)
+
+    def begin(self) -> None:
         service = self._connection.service
         if self._next == -1:  # The last one, and nothing comes after it.
             service.read(self._connection, self._ledger_id, self._next, self._on_last)
         else:
             service.read(self._connection, self._ledger_id, self._next, self._on_entry)
+
+    def _answer(self, status: Status, entries: list[bytes]) -> None:
+        self._tell(status, entries)
+        self._connection.batches.on_end()
 
     def _on_last(self, status: Status, body: bytes | None) -> None:
         self._answer(status, [] if body is None else [body])

@@ -148,7 +148,7 @@ class Bookie:
         reserve = SpaceReserve(runtime.disk, folders.data, bytes_max=settings.space.reserve_bytes)
         storage = await self._open_storage(stack, reserve)
         stack.push_async_callback(server.aclose, grace_s=_DRAIN_S)  # Before the storage: nobody may use that any more.
-        if storage.is_damaged:
+        if storage.table.is_damaged:
             await settle_damage(storage, cluster, self.bookie_id)
         await mark_dirty(runtime.disk, folders)
         self._space = await stack.enter_async_context(

@@ -12,9 +12,10 @@ Invariants:
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from quire.bookie.batch_read import BatchQueue
 from quire.bookie.requests_v2 import on_v2_frame
 from quire.bookie.requests_v3 import on_v3_frame
 from quire.bookie.service import BookieService
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from quire.bookie.ledger_state import LacWaiter
 
 _LOG = logger("bookie.connection")
+
+_TASKS_MAX: Final = 1000  # Requests of one connection that wait for a disk in a task of their own.
 
 
 class _Acks:
@@ -57,6 +60,8 @@ class BookieConnection(asyncio.Protocol):
         self.service, self.tls = service, tls
         self.add_responses = AddResponses()
         self.waiters: dict[LacWaiter, tuple[LedgerId, asyncio.TimerHandle]] = {}
+        self.batches = BatchQueue()
+        self.listing = asyncio.Lock()
         self.peer = ""
         self._transport: asyncio.Transport | None = None
         self._splitter = FrameSplitter(frame_bytes_max=service.settings.frame_bytes_max)
@@ -67,6 +72,7 @@ class BookieConnection(asyncio.Protocol):
         self._is_paused = False  # The transport holds more than it should.
         self._holds: set[str] = set()  # Why nothing is read from the socket.
         self._parked: deque[Callable[[], None]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._is_switching = False  # To TLS: nothing may arrive before the handshake.
 
     # --- Events of the transport
@@ -86,14 +92,20 @@ class BookieConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_switching:
-            self._violated(ProtocolViolation("bytes in clear after START_TLS"))
+            self._violated(_early())
             return
         service = self.service
         since = asyncio.get_running_loop().time()
+        journals = service.storage.journals.all
+        records = sum([journal.last for journal in journals])
+        is_another = False  # Whether the frame that was under way is complete.
         try:
             for frame in self._splitter.split(data):
-                if self._transport is None or self._is_switching:
-                    break  # Closed by an earlier frame, or the rest should have been encrypted.
+                is_another = True
+                if self._transport is None:
+                    break
+                if self._is_switching:
+                    raise _early()
                 if frame[0] == 0x0A:
                     on_v3_frame(self, frame)
                 else:
@@ -106,14 +118,18 @@ class BookieConnection(asyncio.Protocol):
                 self._note_run(acks, since)
                 service.await_durable(journal, self)
         size = self._splitter.pending_bytes
-        if size or self in service.half_frames:
+        if self._is_switching:
+            self._begin_switch(size)
+            return
+        if self in service.half_frames and is_another:
+            service.on_half_frame(self, 0)
+        if size:
             service.on_half_frame(self, size)
         storage = service.storage
         if storage.wants_checkpoint:
             service.checkpoint_wanted.set()
-            if not storage.has_room and self._transport is not None:
-                service.throttle(self)
-        elif not storage.journals.has_room and self._transport is not None:
+        # Whoever only reads takes no room, and need not wait for any.
+        if not storage.has_room and sum([journal.last for journal in journals]) > records:
             service.throttle(self)
 
     def pause_writing(self) -> None:
@@ -131,7 +147,10 @@ class BookieConnection(asyncio.Protocol):
             timer.cancel()
             self.service.storage.stop_waiting(ledger_id, waiter)
         self.waiters.clear()
+        self.batches.clear()
         self._parked.clear()
+        for task in self._tasks:
+            task.cancel()
         self._out.clear()
         for acks in self._acks:
             self.service.metrics.requests.adds_in_progress.value -= sum(count for _, _, count in acks.runs)
@@ -148,11 +167,6 @@ class BookieConnection(asyncio.Protocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
-
-    @property
-    def is_open(self) -> bool:
-        """False once the connection is lost: whatever is begun for its client now would never end."""
-        return self._transport is not None
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -271,6 +285,8 @@ class BookieConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._is_flush_due = False
+        if self._is_switching:
+            return  # Nothing more in clear: it goes when the connection is encrypted.
         out, self._out = self._out, []
         self._out_bytes = 0
         if self._transport is None or not out or self._transport.is_closing():
@@ -298,18 +314,45 @@ class BookieConnection(asyncio.Protocol):
                 return
             parked.popleft()()
 
+    async def until_taken(self) -> None:
+        """Return when the client has taken most of what is on its way to it. For tasks of `spawn`."""
+        while self.is_congested:
+            taken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.park(lambda taken=taken: taken.done() or taken.set_result(None))  # type: ignore[misc]
+            await taken
+
+    # --- Tasks
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task for one request, no longer than the connection lasts. Too many, and no more requests are read."""
+        if self._transport is None:
+            work.close()
+            return
+        task = self.service.spawn(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        if len(self._tasks) == _TASKS_MAX:
+            self.hold_reading("tasks")
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if "tasks" in self._holds and len(self._tasks) < _TASKS_MAX:
+            self.release_reading("tasks")
+
     # --- TLS
 
     def start_tls(self, answer: bytes) -> None:
         """Send `answer` in clear, and encrypt everything after it."""
-        if self.tls is None or self._transport is None:
-            raise ProtocolViolation("TLS cannot be started")
-        self._is_switching = True
         self.send(answer)
         self._flush()
-        if self._splitter.pending_bytes:
-            raise ProtocolViolation("bytes in clear after START_TLS")
-        self.service.spawn(self._switch(self._transport, self.tls))
+        self._is_switching = True
+
+    def _begin_switch(self, pending_bytes: int) -> None:
+        """What came with START_TLS is looked at. Not a byte of it may count as part of what comes encrypted."""
+        if pending_bytes:
+            self._violated(_early())
+        elif self.tls is not None and self._transport is not None:
+            self.service.spawn(self._switch(self._transport, self.tls))
 
     async def _switch(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
         try:
@@ -321,4 +364,9 @@ class BookieConnection(asyncio.Protocol):
             transport.abort()
         else:
             self._transport.set_write_buffer_limits(high=self.service.settings.unsent_bytes_max)
-            self._is_switching = False
+            self._is_switching, self.tls = False, None  # It cannot be started twice.
+            self._flush()
+
+
+def _early() -> ProtocolViolation:
+    return ProtocolViolation("bytes in clear after START_TLS")

@@ -30,8 +30,9 @@ async def settle_damage(storage: LedgerStorage, cluster: Cluster, bookie: Bookie
         if not any(bookie in fragment.bookies for fragment in metadata.fragments):
             continue
         is_open = metadata.state is not LedgerState.CLOSED and bookie in metadata.fragments[-1].bookies
-        storage.put_in_limbo(ledger_id, master_key(metadata.password or b""), fenced=is_open)
+        storage.table.put_in_limbo(ledger_id, master_key(metadata.password or b""), fenced=is_open)
         count += 1
-    await storage.settle_damage()
+    storage.table.settle_damage()
+    await storage.checkpoint()
     _LOG.warning("journal.damage_settled", ledgers_in_limbo=count, places=len(storage.damages))
     return count

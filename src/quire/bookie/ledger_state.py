@@ -34,6 +34,7 @@ class Ledger:
     lac: EntryId = NO_ENTRY
     is_lac_known: bool = True
     fence_number: int = 0  # Of the fence's record in the journal; 0 if it is in the index already.
+    rewrites: int = 0  # Adds that were not behind all others: they may have replaced an entry.
     digest: int = NO_DIGEST_YET  # What `entry_digest` learned of its entries.
     waiters: list[LacWaiter] = field(default_factory=list)
 

@@ -62,7 +62,7 @@ class LedgerStorage:
         self.observe: Observe = _ignore
         self.logs = EntryLogs(runtime.disk, f"{folder}/entries", log_bytes_max=settings.log_bytes_max)
         self.read_cache = ReadCache(bytes_max=settings.read_cache_bytes_max)
-        self._table = LedgerTable(index)
+        self.table = LedgerTable(index)
         self.write_cache = WriteCache()
         self.damages: list[Damage] = []  # What this start found in the journals.
         self.checkpointing = asyncio.Lock()  # Held by whoever needs index and logs to agree meanwhile.
@@ -151,7 +151,7 @@ class LedgerStorage:
     @property
     def is_dirty(self) -> bool:
         """Whether anything is in the journals only."""
-        return bool(self.write_cache) or self._table.has_changes
+        return bool(self.write_cache) or self.table.has_changes
 
     @property
     def failure(self) -> Exception | None:
@@ -169,7 +169,7 @@ class LedgerStorage:
         """
         if entry_id < 0 or ledger_id < 0 or len(body) < STORABLE_BYTES_MIN:
             raise InvalidArgument(f"there can be no entry {entry_id} of a ledger {ledger_id} in {len(body)} bytes")
-        ledger = self._table.by_id.get(ledger_id) or self._table.find(ledger_id)
+        ledger = self.table.by_id.get(ledger_id) or self.table.find(ledger_id)
         if ledger is None:
             created = self._create(ledger_id, master_key, revive=recovery)
             if isinstance(created, Refusal):
@@ -190,13 +190,16 @@ class LedgerStorage:
         self.write_cache.put(ledger_id, entry_id, body)
         if entry_id > ledger.last:
             ledger.last = entry_id
+        else:
+            ledger.rewrites += 1
+            self.read_cache.forget_entry(ledger_id, entry_id)
         if lac > ledger.lac:
             ledger.raise_lac(lac)
         return self.journals.of(ledger_id).append(ledger_id, entry_id, body)
 
     def fence(self, ledger_id: LedgerId, master_key: bytes) -> int | Refusal:
         """Fence a ledger, creating it if need be, and return the number whose durability allows any answer at all."""
-        ledger = self._table.find(ledger_id) or self._create(ledger_id, master_key)
+        ledger = self.table.find(ledger_id) or self._create(ledger_id, master_key)
         if isinstance(ledger, Refusal):
             return ledger
         was_fenced = ledger.gate.fenced
@@ -204,25 +207,27 @@ class LedgerStorage:
             return refusal
         if not was_fenced:
             ledger.fence_number = self.journals.of(ledger_id).append(ledger_id, FENCE, b"")
-            self._table.on_change(ledger_id)
+            self.table.on_change(ledger_id)
             ledger.wake_all()
         return ledger.fence_number
 
     def write_lac(self, ledger_id: LedgerId, packet: bytes, master_key: bytes) -> int | Refusal:
         """Keep an explicit LAC, as the writer sent it, over the one before. Raises `DamagedEntry` if it is none."""
-        _, lac = stored_lac(packet)
-        ledger = self._table.find(ledger_id) or self._create(ledger_id, master_key)
+        named, lac = stored_lac(packet)
+        if named != ledger_id:
+            raise InvalidArgument(f"an explicit LAC of ledger {named} is none of ledger {ledger_id}")
+        ledger = self.table.find(ledger_id) or self._create(ledger_id, master_key)
         if isinstance(ledger, Refusal):
             return ledger
         if (refusal := ledger.gate.on_explicit_lac(master_key)) is not None:
             return refusal
         ledger.explicit_lac = packet
-        self._table.on_change(ledger_id)
+        self.table.on_change(ledger_id)
         ledger.raise_lac(lac)
         return self.journals.of(ledger_id).append(ledger_id, EXPLICIT_LAC, packet)
 
     def _create(self, ledger_id: LedgerId, master_key: bytes, *, revive: bool = False) -> Ledger | Refusal:
-        ledger = self._table.create(ledger_id, master_key, revive=revive)
+        ledger = self.table.create(ledger_id, master_key, revive=revive)
         if isinstance(ledger, Ledger):
             journal = self.journals.of(ledger_id)
             journal.append(ledger_id, LEDGER_KEY, ledger.gate.master_key)
@@ -242,7 +247,7 @@ class LedgerStorage:
         body = self.cached(ledger_id, entry_id)
         if body is not None:
             return body
-        if entry_id < 0 or self._table.find(ledger_id) is None:
+        if entry_id < 0 or self.table.find(ledger_id) is None:
             return self.absence(ledger_id)
         ahead_bytes = self.read_cache.ahead_bytes(ledger_id, entry_id)
         for last_try in (False, True):
@@ -264,22 +269,24 @@ class LedgerStorage:
     async def _fetch(self, ledger_id: LedgerId, places: list[tuple[EntryId, Location]], ahead_bytes: int) -> bytes:
         """Read the first of `places`, and the others as far as they follow in the same log."""
         entry_id, location = places[0]
-        began = self._clock.monotonic()
+        ledger, began = self.table.find(ledger_id), self._clock.monotonic()
+        rewrites = 0 if ledger is None else ledger.rewrites
         fetched = await self.logs.read_ahead(
             location, ledger_id, entry_id, entries_max=len(places), bytes_max=ahead_bytes
         )
         self.observe("read", self._clock.monotonic() - began)
         indexed = dict(places)  # What a crash left in a log is not to be found again by reading past the index.
         kept = [(each, body) for each, place, body in fetched if indexed.get(each) == place]
-        if self._table.find(ledger_id) is not None:
+        # Nothing is kept that was deleted, or may have been written anew, while the disk was being read.
+        if ledger is not None and self.table.by_id.get(ledger_id) is ledger and ledger.rewrites == rewrites:
             self.read_cache.put(ledger_id, kept, ahead_bytes=ahead_bytes)
         return fetched[0][2]
 
     def absence(self, ledger_id: LedgerId) -> Absence:
         """What to say of an entry that is not here."""
-        ledger = self._table.find(ledger_id)
+        ledger = self.table.find(ledger_id)
         if ledger is None:
-            return Absence.UNKNOWN if self._table.is_damaged else Absence.NO_LEDGER
+            return Absence.UNKNOWN if self.table.is_damaged else Absence.NO_LEDGER
         return Absence.UNKNOWN if ledger.gate.limbo else Absence.NO_ENTRY
 
     def last_entry_id(self, ledger_id: LedgerId) -> EntryId | Absence:
@@ -287,17 +294,17 @@ class LedgerStorage:
         absence = self.absence(ledger_id)
         if absence is not Absence.NO_ENTRY:
             return absence
-        last = self._table.by_id[ledger_id].last
+        last = self.table.by_id[ledger_id].last
         return absence if last == NO_ENTRY else last
 
     def known_lac(self, ledger_id: LedgerId) -> EntryId | None:
         """The highest LAC that the ledger's entries and explicit LACs carried; None if it has to be looked up."""
-        ledger = self._table.by_id.get(ledger_id)
+        ledger = self.table.by_id.get(ledger_id)
         return ledger.lac if ledger is not None and ledger.is_lac_known else None
 
     async def lac(self, ledger_id: LedgerId) -> EntryId | Absence:
         """The same, looked up in the last entry if need be."""
-        ledger = self._table.find(ledger_id)
+        ledger = self.table.find(ledger_id)
         if ledger is None:
             return self.absence(ledger_id)
         if not ledger.is_lac_known:
@@ -308,29 +315,29 @@ class LedgerStorage:
         return ledger.lac
 
     def is_fenced(self, ledger_id: LedgerId) -> bool:
-        ledger = self._table.find(ledger_id)
+        ledger = self.table.find(ledger_id)
         return ledger is not None and ledger.gate.fenced
 
     def explicit_lac(self, ledger_id: LedgerId) -> bytes | None:
-        ledger = self._table.find(ledger_id)
+        ledger = self.table.find(ledger_id)
         return None if ledger is None else ledger.explicit_lac
 
     def wait_for_lac(self, ledger_id: LedgerId, waiter: LacWaiter) -> bool:
         """Have `waiter` woken when the LAC passes its own, or the ledger is fenced or deleted. False if unknown."""
-        ledger = self._table.find(ledger_id)
+        ledger = self.table.find(ledger_id)
         if ledger is None:
             return False
         ledger.waiters.append(waiter)
         return True
 
     def stop_waiting(self, ledger_id: LedgerId, waiter: LacWaiter) -> None:
-        ledger = self._table.by_id.get(ledger_id)
+        ledger = self.table.by_id.get(ledger_id)
         if ledger is not None and waiter in ledger.waiters:
             ledger.waiters.remove(waiter)
 
     def is_empty(self, ledger_id: LedgerId) -> bool:
         """Whether a ledger has neither an entry nor an explicit LAC here."""
-        ledger = self._table.find(ledger_id)
+        ledger = self.table.find(ledger_id)
         return ledger is None or (ledger.last == NO_ENTRY and ledger.explicit_lac is None)
 
     async def availability(self, ledger_id: LedgerId) -> EntryAvailability | Absence:
@@ -350,15 +357,20 @@ class LedgerStorage:
 
     async def ledger_ids(self) -> list[LedgerId]:
         """Every ledger that is here, ascending."""
-        return self._table.ids(await asyncio.to_thread(self.index.ledgers))
+        return self.table.ids(await asyncio.to_thread(self.index.ledgers))
 
     def is_here(self, ledger_id: LedgerId) -> bool:
-        return self._table.find(ledger_id) is not None
+        return self.table.find(ledger_id) is not None
 
     async def delete(self, ledger_ids: Iterable[LedgerId], *, tombstones_until_ms: int) -> None:
         """Forget ledgers and all their entries. Those that were fenced stay refused to late writers for a while."""
+        task = asyncio.create_task(self._delete(list(ledger_ids), tombstones_until_ms), name="delete ledgers")
+        task.add_done_callback(_look_at_error)
+        await asyncio.shield(task)  # A thread goes on with what it began, so the lock has to stay until it is done.
+
+    async def _delete(self, ledger_ids: list[LedgerId], tombstones_until_ms: int) -> None:
         async with self.checkpointing:  # So nothing of theirs is on its way into the index.
-            operations = self._table.begin_drop(ledger_ids, tombstones_until_ms=tombstones_until_ms)
+            operations = self.table.begin_drop(ledger_ids, tombstones_until_ms=tombstones_until_ms)
             try:
                 for operation in operations:
                     if isinstance(operation, DeleteLedger):
@@ -367,7 +379,7 @@ class LedgerStorage:
                 if operations:
                     await asyncio.to_thread(self.index.commit, *operations)
             finally:
-                self._table.end_drop()
+                self.table.end_drop()
 
     # --- Checkpoints
 
@@ -396,7 +408,7 @@ class LedgerStorage:
     async def _checkpoint(self) -> None:
         marks = self.journals.marks  # Before the cache is taken: whatever is before the marks is in it.
         entries = self.write_cache.begin_flush()
-        states = self._table.take_changes()
+        states = self.table.take_changes()
         locations = await self.logs.append(entries) if entries else []
         await self.logs.sync()
         places = [(entry[0], entry[1], location) for entry, location in zip(entries, locations, strict=True)]
@@ -405,7 +417,7 @@ class LedgerStorage:
         checkpoint = Checkpoint(position, tuple(JournalPlace(mark.file_id, mark.offset, mark.number) for mark in marks))
         await replace_file(self._disk, f"{self.folder}/checkpoint", encode_checkpoint(checkpoint))
         await self.journals.free_before(marks)
-        self._table.shrink(self._settings.ledgers_cached_max, busy=self.write_cache.ledgers)
+        self.table.shrink(self._settings.ledgers_cached_max, busy=self.write_cache.ledgers)
 
     def _commit(self, states: list[Operation], places: list[tuple[LedgerId, EntryId, Location]]) -> int:
         """Enter all into the index, durably. On a thread. In parts, the last of them synced: a crash in between only
@@ -424,10 +436,10 @@ class LedgerStorage:
     def _bring_back(self, record: Record) -> None:
         """Take in a record of a journal, as it was taken in when it was new."""
         ledger_id, body = LedgerId(record.ledger_id), bytes(record.body)
-        ledger = self._table.find(ledger_id)
+        ledger = self.table.find(ledger_id)
         if record.entry_id == LEDGER_KEY:
             if ledger is None:
-                self._table.create(ledger_id, body, revive=True)
+                self.table.create(ledger_id, body, revive=True)
         elif ledger is None:
             return  # Its key was in a group that cannot be read, or the ledger was deleted since.
         elif record.entry_id >= 0:
@@ -436,32 +448,18 @@ class LedgerStorage:
             ledger.raise_lac(stored_ids(body)[2])
         elif record.entry_id == FENCE:
             ledger.gate.fenced = True
-            self._table.on_change(ledger_id)
+            self.table.on_change(ledger_id)
         elif record.entry_id == EXPLICIT_LAC:
             ledger.explicit_lac = body
             ledger.raise_lac(stored_lac(body)[1])
-            self._table.on_change(ledger_id)
+            self.table.on_change(ledger_id)
 
     def _enter_limbo(self, damages: list[list[Damage]]) -> None:
         """Of a damaged journal's ledgers none may be called complete."""
         self.damages = [damage for each in damages for damage in each]
         if self.damages:
-            here = self._table.ids(self.index.ledgers())
-            self._table.enter_limbo([each for each in here if damages[each % len(damages)]])
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether ledgers may be missing. `put_in_limbo` those that should be here, then `settle_damage`."""
-        return self._table.is_damaged
-
-    def put_in_limbo(self, ledger_id: LedgerId, master_key: bytes, *, fenced: bool) -> None:
-        """The metadata says that this ledger should be here, and part of this bookie's data is lost."""
-        self._table.put_in_limbo(ledger_id, master_key, fenced=fenced)
-
-    async def settle_damage(self) -> None:
-        """All ledgers that might be incomplete are in limbo now. From here on new ones are as good as anywhere."""
-        self._table.settle_damage()
-        await self.checkpoint()
+            here = self.table.ids(self.index.ledgers())
+            self.table.enter_limbo([each for each in here if damages[each % len(damages)]])
 
     async def abandon(self) -> None:
         """Let go of everything after a failure, writing nothing more: the next start recovers what was acknowledged."""

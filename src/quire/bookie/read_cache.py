@@ -60,6 +60,12 @@ class ReadCache:
         if not bodies:
             del self._bodies[ledger_id]
 
+    def forget_entry(self, ledger_id: LedgerId, entry_id: EntryId) -> None:
+        """Drop an entry that is written anew: recovery may send it with another LAC, and so with other bytes."""
+        bodies = self._bodies.get(ledger_id)
+        if bodies is not None:
+            bodies.pop(entry_id, None)
+
     def forget(self, ledger_id: LedgerId) -> None:
         """Drop all of a ledger that was deleted. Its blocks go on counting, as empty ones, until it is their turn."""
         self._next.pop(ledger_id, None)

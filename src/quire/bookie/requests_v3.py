@@ -165,7 +165,9 @@ def _on_read(connection: "BookieConnection", request: Request, read: ReadRequest
             answer_with_lac(status, body, None)
         else:
             service.with_lac(
-                read.ledger_id, lambda lac: answer_with_lac(status, body, None if isinstance(lac, Status) else lac)
+                connection,
+                read.ledger_id,
+                lambda lac: answer_with_lac(status, body, None if isinstance(lac, Status) else lac),
             )
 
     def answer_with_lac(status: Status, body: bytes | None, lac: EntryId | None) -> None:
@@ -229,7 +231,7 @@ def _on_info(connection: "BookieConnection", request: Request, content: BookieIn
         free = usage.free_bytes if requested & FREE_DISK else None
         _send(connection, request, _OK, BookieInfoResponse(total, free))
 
-    service.spawn(look())
+    connection.spawn(look())
 
 
 def _on_list(connection: "BookieConnection", request: Request, content: ListEntriesRequest) -> None:
@@ -237,11 +239,17 @@ def _on_list(connection: "BookieConnection", request: Request, content: ListEntr
     timed = connection.timed(service.metrics.requests.list_entries)
 
     async def look() -> None:
-        found: EntryAvailability | Absence | Exception
+        async with connection.listing:  # One at a time, and none that its client would not take: they may be large.
+            await connection.until_taken()
+            send(await find())
+
+    async def find() -> EntryAvailability | Absence | Exception:
         try:
-            found = await service.storage.availability(ledger_id) if ledger_id >= 0 else Absence.NO_LEDGER
+            return await service.storage.availability(ledger_id) if ledger_id >= 0 else Absence.NO_LEDGER
         except (OSError, Damaged) as error:
-            found = error
+            return error
+
+    def send(found: EntryAvailability | Absence | Exception) -> None:
         if isinstance(found, EntryAvailability):
             data = encode_availability(found)
             # A list that does not fit into a frame would cost the client its connection.
@@ -251,7 +259,7 @@ def _on_list(connection: "BookieConnection", request: Request, content: ListEntr
         timed(status)
         _send(connection, request, status, ListEntriesResponse(ledger_id, data if status is _OK else None))
 
-    service.spawn(look())
+    connection.spawn(look())
 
 
 # --- The connection itself

@@ -81,11 +81,12 @@ class BookieService:
             raise InvariantBroken("the bookie serves before its storage is open")
         return self._reads
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a task that ends with the bookie."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
+        return task
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -127,7 +128,10 @@ class BookieService:
                 connection.release_reading("room")
 
     def on_half_frame(self, connection: "BookieConnection", size: int) -> None:
-        """Keep what unfinished frames take in all within bounds: whoever has been sending one for longest goes."""
+        """Keep what unfinished frames take in all within bounds: whoever has been sending one for longest goes.
+
+        Say 0 before the size of a frame that is another one than before.
+        """
         self._half_bytes += size - self.half_frames.get(connection, 0)
         if size == 0:
             self.half_frames.pop(connection, None)
@@ -272,13 +276,15 @@ class BookieService:
         except (OSError, Damaged) as error:
             return self.status_of(error, ledger_id)
 
-    def with_lac(self, ledger_id: LedgerId, then: Callable[[EntryId | Status], None]) -> None:
+    def with_lac(
+        self, connection: "BookieConnection", ledger_id: LedgerId, then: Callable[[EntryId | Status], None]
+    ) -> None:
         """Tell `then` the highest LAC known of a ledger; at once, unless it has to be looked up."""
         known = self.storage.known_lac(ledger_id)
         if known is not None:
             then(known)
             return
-        self.spawn(self._look_up_lac(ledger_id, then))
+        connection.spawn(self._look_up_lac(ledger_id, then))
 
     async def _look_up_lac(self, ledger_id: LedgerId, then: Callable[[EntryId | Status], None]) -> None:
         try:
@@ -297,8 +303,6 @@ class BookieService:
         then: Callable[[bool], None],
     ) -> None:
         """Call `then` when the LAC passes `previous` (True), or when it is time, or the ledger is fenced or deleted."""
-        if not connection.is_open:
-            return  # The client left while the LAC was being looked up. Nobody would ever take the waiter away.
 
         def wake(has_passed: bool) -> None:
             timer.cancel()

@@ -1,28 +1,14 @@
 """`quire bookie`: run a storage node, and ask one how it is."""
 
-import asyncio
-import os
-import signal
-import ssl
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from quire.bookie.bookie import Bookie, BookieSettings
-from quire.bookie.folder_token import folder_token
-from quire.bookie.identity import BookieFolders
 from quire.cli.bookie_status import ask_bookies, show_bookies
 from quire.cli.output import FAILED, print_json, run
-from quire.errors import InvalidArgument
-from quire.metadata import StoreSettings, open_cluster
-from quire.runtime import real_runtime
-from quire.telemetry.events import configure
-from quire.types import bookie_id
 
 app = typer.Typer(help="Run a storage node, and ask one how it is.", no_args_is_help=True)
-
-_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise it, not to bind it
 
 Metadata = Annotated[
     str,
@@ -40,7 +26,7 @@ Metadata = Annotated[
     "run",
     epilog="Example:  quire bookie run --metadata sqlite:./metadata.db --data ./bookie-1 --listen 127.0.0.1:3181",
 )
-def run_bookie(
+def run_command(
     metadata: Metadata,
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where the bookie keeps its entries.")],
     journal: Annotated[
@@ -55,95 +41,43 @@ def run_bookie(
         str | None, typer.Option("--id", metavar="ID", help="The bookie's name for life. Default: HOST:PORT.")
     ] = None,
     admin: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics, /healthz and the admin API here.")
+        str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics, /healthz and the admin API, or none.")
     ] = "127.0.0.1:0",
     tls_certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain: lets clients use TLS.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate's key.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Change a setting, such as garbage.interval_s=60. Repeat."),
+    ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Give up on the metadata after this long.")] = 10.0,
+    session: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How soon others take the bookie for dead when it is silent.")
+    ] = 10.0,
 ) -> None:
     """Run a bookie in the foreground until Ctrl-C or SIGTERM."""
+    import uvloop  # Here, because only servers need these, and the other commands should start fast.
+
+    from quire.app.bookie import BookieOptions, run_bookie
+    from quire.telemetry.events import configure
+
     configure()
-    folders = BookieFolders(os.path.abspath(data), tuple(os.path.abspath(each) for each in journal or ()))
-    import uvloop  # Only servers need it, and it takes time to import.
-
-    work = _run(metadata, folders, listen, advertise, id, admin, tls_certificate, tls_key, timeout)
-    run(work, as_json=False, loop_factory=uvloop.new_event_loop)
-
-
-async def _run(
-    uri: str,
-    folders: BookieFolders,
-    listen: str,
-    advertise: str | None,
-    id: str | None,
-    admin: str | None,
-    tls_certificate: Path | None,
-    tls_key: Path | None,
-    timeout_s: float,
-) -> None:
-    host, port = _address(listen)
-    if host in _EVERYWHERE and advertise is None:
-        raise InvalidArgument(
-            f"{listen!r} listens everywhere, which is no address to connect to",
-            hint="Say with --advertise under which name clients reach this machine.",
-        )
-    settings = BookieSettings(
-        folders,
-        host=host,
-        port=port,
-        advertised_host=advertise,
-        bookie_id=None if id is None else bookie_id(id),
-        folder_token=folder_token,
-        admin_address=None if admin in (None, "", "none") else _address(admin),
+    options = BookieOptions(
+        metadata,
+        data,
+        tuple(journal or ()),
+        listen=listen,
+        advertise=advertise,
+        id=id,
+        admin=admin,
+        tls_certificate=tls_certificate,
+        tls_key=tls_key,
+        metadata_timeout_s=timeout,
+        session_timeout_s=session,
+        overrides=tuple(set or ()),
     )
-    runtime = real_runtime()
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
-    try:
-        async with (
-            open_cluster(uri, settings=StoreSettings(operation_timeout_s=timeout_s), runtime=runtime) as cluster,
-            Bookie(runtime, cluster, settings, tls=_tls(tls_certificate, tls_key)) as bookie,
-        ):
-            await _first(stopped.wait(), bookie.wait_failed())
-    finally:
-        await runtime.disk.aclose()
-
-
-async def _first(*waits: object) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535 or not host:
-        raise InvalidArgument(f"{text!r} is not HOST:PORT", hint="Write, for example, 127.0.0.1:3181.")
-    return host.strip("[]"), int(port)
-
-
-def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    if certificate is None:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidArgument(f"the TLS certificate cannot be used: {error}") from error
-    return context
-
-
-# --- Asking
+    run(run_bookie(options), as_json=False, loop_factory=uvloop.new_event_loop)
 
 
 @app.command(epilog="Example:  quire bookie status --metadata sqlite:./metadata.db  (all bookies)")

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-import socket
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from quire.metadata import open_cluster
 from quire.rpc import BookieChannel
 from quire.runtime import Runtime, real_runtime
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
-from tests.integration.bookie.bookie_process import BOOKIE, BookieProcess, new_cluster
+from tests.integration.bookie.bookie_process import BOOKIE, BookieProcess, free_port, new_cluster
 from tests.waiting import at_a_random_moment
 
 ROUNDS = int(os.environ.get("QUIRE_KILL_ROUNDS", "50"))
@@ -108,13 +107,6 @@ async def make_ledgers(runtime: Runtime, uri: str, ledgers: list[LedgerId]) -> N
         for ledger_id in ledgers:
             metadata = LedgerMetadata(Quorum(1, 1, 1), (Fragment(EntryId(0), (BookieId(BOOKIE),)),))
             await cluster.ledgers.create(metadata, with_id=ledger_id)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def one_life(bookie: BookieProcess, load: Load, before: Load, ledgers: list[LedgerId], rng: random.Random) -> int:

@@ -158,8 +158,9 @@ class ShortListOfOne(GarbageCollector):
 def test_a_ledger_in_limbo_stays_until_its_metadata_is_gone() -> None:
     async def main(bookie: Bookie) -> None:
         await bookie.create(1)
-        bookie.storage.put_in_limbo(LedgerId(1), KEY, fenced=True)
-        await bookie.storage.settle_damage()
+        bookie.storage.table.put_in_limbo(LedgerId(1), KEY, fenced=True)
+        bookie.storage.table.settle_damage()
+        await bookie.storage.checkpoint()
         await bookie.collector().collect()
         assert await ledgers_of(bookie) == [1]
         await bookie.remove(1)

@@ -41,6 +41,10 @@ public final class Peer {
         clusters.addTo(commands);
         new LedgerCommands(clusters).addTo(commands);
         new BookieCommands(clusters).addTo(commands);
+        LedgerClients clients = new LedgerClients();
+        clients.addTo(commands);
+        new HandleCommands(clients).addTo(commands);
+        new ReplicaCommands(clients).addTo(commands);
     }
 
     public static void main(String[] words) throws IOException {

@@ -1,0 +1,99 @@
+"""A bookie as a process: from options to a running one, until a signal or a failure ends it."""
+
+import asyncio
+import signal
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from quire.app.overrides import with_overrides
+from quire.bookie.bookie import Bookie, BookieSettings
+from quire.bookie.folder_token import folder_token
+from quire.bookie.identity import BookieFolders
+from quire.errors import InvalidArgument
+from quire.metadata import StoreSettings, open_cluster
+from quire.runtime import real_runtime
+from quire.types import bookie_id
+
+_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise it, not to bind it
+
+
+@dataclass(frozen=True, slots=True)
+class BookieOptions:
+    """What an operator says about a bookie."""
+
+    metadata: str
+    data: Path
+    journals: tuple[Path, ...] = ()
+    listen: str = "127.0.0.1:3181"
+    advertise: str | None = None
+    id: str | None = None
+    admin: str | None = "127.0.0.1:0"
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    metadata_timeout_s: float = 10.0
+    session_timeout_s: float = 10.0
+    overrides: tuple[str, ...] = field(default=())
+
+    def settings(self) -> BookieSettings:
+        """Raises `InvalidArgument` for what makes no sense."""
+        host, port = _address(self.listen)
+        if host in _EVERYWHERE and self.advertise is None:
+            raise InvalidArgument(
+                f"{self.listen!r} listens everywhere, which is no address to connect to",
+                hint="Say with --advertise under which name clients reach this machine.",
+            )
+        folders = BookieFolders(str(self.data.absolute()), tuple(str(each.absolute()) for each in self.journals))
+        settings = BookieSettings(
+            folders,
+            host=host,
+            port=port,
+            advertised_host=self.advertise,
+            bookie_id=None if self.id is None else bookie_id(self.id),
+            folder_token=folder_token,
+            admin_address=None if self.admin in (None, "none") else _address(self.admin),
+        )
+        return with_overrides(settings, self.overrides)
+
+    def tls(self) -> ssl.SSLContext | None:
+        if self.tls_certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.tls_certificate, self.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidArgument(f"the TLS certificate cannot be used: {error}") from error
+        return context
+
+
+async def run_bookie(options: BookieOptions) -> None:
+    """Return after SIGINT or SIGTERM, when everything is closed. Raises why the bookie does not start or go on."""
+    settings, tls, runtime = options.settings(), options.tls(), real_runtime()
+    store = StoreSettings(operation_timeout_s=options.metadata_timeout_s, session_timeout_s=options.session_timeout_s)
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    try:
+        async with (
+            open_cluster(options.metadata, settings=store, runtime=runtime) as cluster,
+            Bookie(runtime, cluster, settings, tls=tls) as bookie,
+        ):
+            failing, stopping = asyncio.create_task(bookie.wait_failed()), asyncio.create_task(stopped.wait())
+            try:
+                await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if failing.done():
+                    failing.result()
+            finally:
+                failing.cancel()
+                stopping.cancel()
+                await asyncio.wait([failing, stopping])
+    finally:
+        await runtime.disk.aclose()
+
+
+def _address(text: str | None) -> tuple[str, int]:
+    host, _, port = (text or "").rpartition(":")
+    if not port.isdecimal() or int(port) > 65535 or not host:
+        raise InvalidArgument(f"{text!r} is not HOST:PORT", hint="Write, for example, 127.0.0.1:3181.")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,84 @@
+"""Three bookies for the tests of ledgers: of one kind, or of both."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from quire.metadata import init_cluster, open_store, parse_uri
+from quire.runtime import real_runtime
+from tests.servers.apache_bookie import ApacheBookie, Storage
+from tests.servers.bookie_process import BookieProcess
+from tests.servers.quire_bookie import QuireBookie
+
+
+def kinds(*names: str) -> pytest.MarkDecorator:
+    """Run a test on three bookies of each kind. All tests of one kind go to one worker, so that they start once."""
+    params = [pytest.param(name, marks=pytest.mark.xdist_group(f"{name} bookies")) for name in names]
+    return pytest.mark.parametrize("bookies", params, indirect=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Bookies:
+    """A cluster of its own with three bookies. A test leaves them running, as it found them."""
+
+    kind: str
+    uri: str
+    members: tuple[BookieProcess, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [bookie.name for bookie in self.members]
+
+    def __getitem__(self, name: str) -> BookieProcess:
+        return next(bookie for bookie in self.members if bookie.name == name)
+
+    def start(self) -> None:
+        """Start those that do not run, all at once. From the main thread: see `BookieProcess.launch`."""
+        stopped = [bookie for bookie in self.members if not bookie.running]
+        for bookie in stopped:
+            bookie.launch()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(BookieProcess.wait_ready, stopped))
+
+    def kill(self) -> None:
+        for bookie in self.members:
+            bookie.kill()
+
+
+def _members(kind: str, folder: Path, uri: str) -> tuple[BookieProcess, ...]:
+    if kind == "apache":
+        return tuple(ApacheBookie(folder / name, uri, name) for name in ("apache-1", "apache-2", "apache-3"))
+    if kind == "quire":
+        return tuple(QuireBookie(folder / name, uri, name) for name in ("quire-1", "quire-2", "quire-3"))
+    assert kind == "mixed"
+    return (  # Apache's default storage beside the one that big clusters use.
+        ApacheBookie(folder / "apache-1", uri, "apache-1"),
+        ApacheBookie(folder / "apache-2", uri, "apache-2", storage=Storage.ROCKSDB),
+        QuireBookie(folder / "quire-3", uri, "quire-3"),
+    )
+
+
+@contextmanager
+def running_bookies(kind: str, folder: Path, zookeeper: str) -> Iterator[Bookies]:
+    """Three new bookies in a new cluster. Blocks; call it from the main thread."""
+    uri = f"zk+hierarchical://{zookeeper}/ledgers-{kind}"
+    asyncio.run(_init(uri))
+    bookies = Bookies(kind, uri, _members(kind, folder, uri))
+    try:
+        bookies.start()
+        yield bookies
+        for bookie in bookies.members:
+            bookie.stop()
+    finally:
+        bookies.kill()
+
+
+async def _init(uri: str) -> None:
+    parsed = parse_uri(uri)
+    async with open_store(parsed) as store:
+        await init_cluster(store, parsed, real_runtime())
