@@ -5,9 +5,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
+SOAK_SECONDS ?= 3600
+SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup check format test test-long interop bench protos constraints clean
+.PHONY: help up setup check format test test-long fuzz interop soak bench protos constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,11 +35,19 @@ test: check ## everything: check, then all tests, against real ZooKeeper and etc
 test-long: .venv/dev ## the same tests with many more seeds and examples
 	QUIRE_TEST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 1800
 
+fuzz: .venv/atheris ## look for SECONDS=60 for bytes that harm a bookie, guided by coverage (Linux on x86-64)
+	$(BIN)/python -m tests.fuzz.bookie_frames --seconds $(SECONDS) --folder .venv/fuzz
+
 interop: .venv/dev ## Apache BookKeeper's own programs at the other end (needs Maven)
 	tests/interop/build.sh
 	$(BIN)/pytest tests/interop -n $(WORKERS) --dist loadgroup
 
-bench: .venv/dev ## how much CPU one metadata operation costs
+soak: .venv/dev ## an hour of mixed load on a bookie; SOAK_SECONDS=60 for a minute
+	$(BIN)/python -m tests.soak.bookie --seconds $(SOAK_SECONDS)
+
+bench: .venv/dev ## how much CPU a metadata operation costs, and an entry of a bookie
+	$(BIN)/quire bench bookie
+	$(BIN)/quire bench restart
 	$(BIN)/quire bench metadata memory:
 	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/quire bench metadata "sqlite:$$folder/bench.db"
 
@@ -64,4 +74,8 @@ clean: ## remove what the other targets made
 .venv/dev: pyproject.toml constraints.txt .venv/core
 	@echo "Installing what tests need into .venv (about 600 MB, once) …"
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e '.[dev]'
+	@touch $@
+
+.venv/atheris: .venv/dev
+	@$(PIP) install --quiet 'atheris>=3.0,<4'
 	@touch $@

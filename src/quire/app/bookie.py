@@ -67,6 +67,11 @@ class BookieOptions:
         return context
 
 
+def default_settings() -> BookieSettings:
+    """The settings of a bookie of which nothing was said."""
+    return BookieSettings(BookieFolders("/data"))
+
+
 async def run_bookie(options: BookieOptions) -> None:
     """Return after SIGINT or SIGTERM, when everything is closed. Raises why the bookie does not start or go on."""
     settings, tls, runtime = options.settings(), options.tls(), real_runtime()

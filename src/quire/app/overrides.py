@@ -15,7 +15,7 @@ from quire.errors import InvalidArgument
 T = TypeVar("T")
 
 _UNITS: Final = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "k": 10**3, "m": 10**6}
-_WHOLE = re.compile(r"(-?\d+)\s*([a-z]*)", re.IGNORECASE)
+_WHOLE = re.compile(r"(-?[\d_]+)\s*([a-z]*)", re.IGNORECASE)
 
 
 def with_overrides(settings: T, assignments: Iterable[str]) -> T:

@@ -34,7 +34,7 @@ from quire.bookie.identity import (
 )
 from quire.bookie.integrity import settle_damage
 from quire.bookie.ledger_storage import LedgerStorage, OpenIndex
-from quire.bookie.measures import measure, measure_garbage
+from quire.bookie.measures import measure, measure_garbage, measure_space
 from quire.bookie.metrics import READONLY, UNREGISTERED, WRITABLE, BookieMetrics
 from quire.bookie.reserve import SpaceReserve
 from quire.bookie.service import BookieService
@@ -44,8 +44,8 @@ from quire.bookie.status import BookieAdmin
 from quire.codec.registration import BOOKIE_RPC, BookieServiceInfo, Endpoint
 from quire.errors import BookieFailed, DiskFull, SessionExpired, Unavailable
 from quire.metadata import Cluster, Registration
-from quire.protocol.space import SpaceMode
-from quire.runtime import DiskUsage, OsDisk, Runtime
+from quire.protocol.space import FolderSpace, SpaceMode
+from quire.runtime import OsDisk, Runtime
 from quire.telemetry.events import logger
 from quire.types import BookieId, bookie_id
 
@@ -114,7 +114,6 @@ class Bookie:
         self.admin_address: tuple[str, int] | None = None
         self.identity: Identity | None = None
         self.failure: Exception | None = None
-        self._usage = DiskUsage(0, 0)
         self._is_ready = False
         self._failed = asyncio.Event()
         self._changed = asyncio.Event()  # The mode that the cluster should know of.
@@ -162,6 +161,7 @@ class Bookie:
             )
         )
         self.service.mode = self._space.mode
+        measure_space(self.metrics, self._space, self.service)
         self._is_ready = True
         self._garbage = GarbageCollector(
             storage,
@@ -188,7 +188,7 @@ class Bookie:
 
     async def _open_storage(self, stack: AsyncExitStack, reserve: SpaceReserve) -> LedgerStorage:
         settings, folders, runtime = self.settings, self.settings.folders, self._runtime
-        usage = self._usage = await runtime.disk.usage(folders.data)
+        usage = await runtime.disk.usage(folders.data)
         async with AsyncExitStack() as borrowed:
             if usage.free_bytes < settings.storage.cache_bytes_max + settings.storage.journal.preallocate_bytes:
                 await borrowed.enter_async_context(reserve.given_back())
@@ -256,9 +256,10 @@ class Bookie:
         return self.service.mode is not SpaceMode.WRITABLE
 
     @property
-    def usage(self) -> DiskUsage:
+    def usage(self) -> FolderSpace:
         """The disk of the data folder, as it was when somebody last looked."""
-        return self._usage
+        nothing = FolderSpace(0, 0)
+        return nothing if self._space is None else self._space.spaces.get(self.settings.folders.data, nothing)
 
     @property
     def space(self) -> SpaceWatch | None:
@@ -269,8 +270,7 @@ class Bookie:
         return self._garbage
 
     async def _free_bytes(self) -> int:
-        self._usage = await self._runtime.disk.usage(self.settings.folders.data)
-        return self._usage.free_bytes
+        return (await self._runtime.disk.usage(self.settings.folders.data)).free_bytes
 
     def fail(self, error: Exception) -> None:
         """Stop acknowledging: whoever runs the bookie is told by `wait_failed`, and is to stop it."""

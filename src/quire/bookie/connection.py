@@ -10,6 +10,7 @@ Invariants:
 """
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _LOG = logger("bookie.connection")
 
+_WAITING_MAX: Final = 5000  # Fences, explicit LACs and forces of one connection that wait for one journal.
 _TASKS_MAX: Final = 1000  # Requests of one connection that wait for a disk in a task of their own.
 
 
@@ -73,7 +75,8 @@ class BookieConnection(asyncio.Protocol):
         self._holds: set[str] = set()  # Why nothing is read from the socket.
         self._parked: deque[Callable[[], None]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_switching = False  # To TLS: nothing may arrive before the handshake.
+        self._awaits_tls = False  # START_TLS was answered: nothing more may arrive in clear.
+        self._is_switching = False  # From then until the handshake is over: nothing can be sent.
 
     # --- Events of the transport
 
@@ -82,6 +85,10 @@ class BookieConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=service.settings.unsent_bytes_max)
         self.peer = str(transport.get_extra_info("peername"))
+        if (peer_socket := transport.get_extra_info("socket")) is not None:
+            peer_socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+            )  # Else a peer that vanished stays for ever.
         service.metrics.requests.connections_accepted.value += 1
         if len(service.connections) >= service.settings.connections_max or service.is_stopping:
             service.metrics.requests.connections_refused.value += 1
@@ -91,9 +98,6 @@ class BookieConnection(asyncio.Protocol):
         service.connections[self] = None
 
     def data_received(self, data: bytes) -> None:
-        if self._is_switching:
-            self._violated(_early())
-            return
         service = self.service
         since = asyncio.get_running_loop().time()
         journals = service.storage.journals.all
@@ -104,7 +108,7 @@ class BookieConnection(asyncio.Protocol):
                 is_another = True
                 if self._transport is None:
                     break
-                if self._is_switching:
+                if self._awaits_tls:
                     raise _early()
                 if frame[0] == 0x0A:
                     on_v3_frame(self, frame)
@@ -118,7 +122,7 @@ class BookieConnection(asyncio.Protocol):
                 self._note_run(acks, since)
                 service.await_durable(journal, self)
         size = self._splitter.pending_bytes
-        if self._is_switching:
+        if self._awaits_tls:
             self._begin_switch(size)
             return
         if self in service.half_frames and is_another:
@@ -168,6 +172,11 @@ class BookieConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    @property
+    def is_open(self) -> bool:
+        """False once the connection is lost: whatever begins to wait for its client now would wait for ever."""
+        return self._transport is not None
+
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
@@ -175,14 +184,23 @@ class BookieConnection(asyncio.Protocol):
     # --- Reading from the socket, or not
 
     def hold_reading(self, reason: str) -> None:
-        if not self._holds and self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
+        if not self._holds:
+            self._set_reading(False)
         self._holds.add(reason)
 
     def release_reading(self, reason: str) -> None:
         self._holds.discard(reason)
-        if not self._holds and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if not self._holds:
+            self._set_reading(True)
+
+    def _set_reading(self, wanted: bool) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._is_switching:
+            return  # A handshake has to be read; what is held is held again when it is over.
+        if wanted:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
 
     # --- Acknowledgements
 
@@ -206,7 +224,10 @@ class BookieConnection(asyncio.Protocol):
             return
         which = ledger_id % len(self._acks)
         # A fence set some time ago has a small number. The newest is not much later, and keeps the queue in order.
-        self._acks[which].others.append((journal.last, then))
+        waiting = self._acks[which].others
+        waiting.append((journal.last, then))
+        if len(waiting) == _WAITING_MAX:
+            self.hold_reading(f"journal {which}")
         self.service.await_durable(which, self)
 
     def on_durable(self, journal: int, number: int) -> bool:
@@ -232,8 +253,10 @@ class BookieConnection(asyncio.Protocol):
             self.send(self.add_responses.encode_oks(answers))
         while acks.others and acks.others[0][0] <= number:
             acks.others.popleft()[1]()
+        if self._holds and len(acks.others) < _WAITING_MAX:
+            self.release_reading(f"journal {journal}")
         if acks.runs and acks.runs[0][0] <= number:
-            self._observe_runs(acks, number)
+            self._observe_runs(acks, journal, number)
         return bool(acks)
 
     def _note_run(self, acks: _Acks, since: float) -> None:
@@ -244,14 +267,19 @@ class BookieConnection(asyncio.Protocol):
             self.service.metrics.requests.adds_in_progress.value += arrived - acks.noted
             acks.noted = arrived
 
-    def _observe_runs(self, acks: _Acks, number: int) -> None:
-        now, requests = asyncio.get_running_loop().time(), self.service.metrics.requests
+    def _observe_runs(self, acks: _Acks, journal: int, number: int) -> None:
+        now, metrics = asyncio.get_running_loop().time(), self.service.metrics
+        write_s = self.service.storage.journals.all[journal].last_write_s
         while acks.runs and acks.runs[0][0] <= number:
             _, since, count = acks.runs.popleft()
-            requests.add_entry.ok.observe(now - since, count)
-            requests.adds_in_progress.value -= count
-            if now - since > self.service.settings.slow_s:
-                _LOG.warning("add.slow", peer=self.peer, seconds=round(now - since, 3), adds=count, stage="journal")
+            elapsed_s = now - since
+            metrics.requests.add_entry.ok.observe(elapsed_s, count)
+            metrics.storage.add_entry.ok.observe(elapsed_s, count)
+            metrics.stages.queue.observe(max(0.0, elapsed_s - write_s), count)
+            metrics.requests.adds_in_progress.value -= count
+            if elapsed_s > self.service.settings.slow_s:
+                stage = "journal" if write_s > elapsed_s / 2 else "queue"
+                _LOG.warning("add.slow", peer=self.peer, seconds=round(elapsed_s, 3), adds=count, stage=stage)
 
     def timed(self, stats: OperationStats) -> Callable[[Status], None]:
         """Begin a request; call what is returned when it is answered."""
@@ -272,6 +300,7 @@ class BookieConnection(asyncio.Protocol):
         requests.add_entry.failed.observe(0.0)
         if status is Status.ETOOMANYREQUESTS:
             requests.adds_rejected.value += 1
+            self.service.metrics.storage.writes_rejected.value += 1
 
     # --- Sending
 
@@ -345,7 +374,7 @@ class BookieConnection(asyncio.Protocol):
         """Send `answer` in clear, and encrypt everything after it."""
         self.send(answer)
         self._flush()
-        self._is_switching = True
+        self._awaits_tls = self._is_switching = True
 
     def _begin_switch(self, pending_bytes: int) -> None:
         """What came with START_TLS is looked at. Not a byte of it may count as part of what comes encrypted."""
@@ -355,17 +384,31 @@ class BookieConnection(asyncio.Protocol):
             self.service.spawn(self._switch(self._transport, self.tls))
 
     async def _switch(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        told = transport.get_protocol()
+        self._awaits_tls = False  # From here on bytes come through TLS, the first of them before this task goes on.
         try:
-            self._transport = await self.service.runtime.network.start_tls(
+            encrypted = await self.service.runtime.network.start_tls(
                 transport, self, tls, timeout_s=self.service.settings.tls_timeout_s, server_side=True
             )
-        except (OSError, TimeoutError) as error:
-            _LOG.warning("connection.tls_failed", peer=self.peer, error=str(error))
+            if (
+                encrypted.is_closing() or self._transport is None
+            ):  # That is how uvloop tells that the connection was lost.
+                raise ConnectionResetError("the connection was closed during the TLS handshake")
+        except BaseException as error:
             transport.abort()
-        else:
-            self._transport.set_write_buffer_limits(high=self.service.settings.unsent_bytes_max)
-            self._is_switching, self.tls = False, None  # It cannot be started twice.
-            self._flush()
+            if self._transport is not None:  # Neither loop tells a protocol that it was lost during a handshake.
+                told.connection_lost(None)
+            if not isinstance(error, OSError):
+                raise
+            _LOG.warning("connection.tls_failed", peer=self.peer, error=repr(error))
+            return
+        encrypted.set_write_buffer_limits(high=self.service.settings.unsent_bytes_max)
+        self._transport, self._is_switching, self.tls = encrypted, False, None  # It cannot be started twice.
+        if self._holds:
+            self._set_reading(False)
+        if self._is_paused:
+            self.resume_writing()  # The old transport does not tell us any more; the new one will, if there is need.
+        self._flush()
 
 
 def _early() -> ProtocolViolation:

@@ -98,17 +98,18 @@ class Journal:
         folder: str,
         settings: JournalSettings,
         on_durable: Callable[[int], None],
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._disk, self._rng, self._folder, self._settings = runtime.disk, runtime.rng, folder, settings
         self._on_durable, self._on_failure = on_durable, on_failure
         self._clock = runtime.clock
+        self.last_write_s = 0.0  # What the newest group took.
         self.on_group: Callable[[GroupWritten], None] | None = None  # For whoever measures.
         self._commit = GroupCommit(group_bytes_max=settings.group_bytes_max)
         self._queue: deque[tuple[bytes, bytes | memoryview]] = deque()
         self._wake = asyncio.Event()
         self._closing = False
-        self._failure: OSError | None = None
+        self._failure: Exception | None = None
         self._file: File | None = None
         self._task: asyncio.Task[None] | None = None
         self._file_id = self._salt = self._group_number = 0
@@ -123,7 +124,7 @@ class Journal:
         *,
         after: JournalMark,
         on_durable: Callable[[int], None],
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[Exception], None],
     ) -> Self:
         """Begin a new file behind everything in `folder`. `after` is where the replay of the old ones ended."""
         journal = cls(runtime, folder, settings, on_durable, on_failure)
@@ -185,7 +186,7 @@ class Journal:
                     continue
                 await self._write_group(count)
                 self._on_durable(self._commit.on_flushed())
-        except OSError as error:
+        except Exception as error:  # Also a bug of ours: a journal that stands still would leave everybody waiting.
             self._commit.on_failed()
             self._failure = error
             self._queue.clear()
@@ -205,8 +206,9 @@ class Journal:
         sync_s = await self._open_file.pwritev([group], self._position, sync=True)
         self._position += size
         self._group_number += 1
+        self.last_write_s = self._clock.monotonic() - began
         if self.on_group is not None:
-            self.on_group(GroupWritten(count, size, self._clock.monotonic() - began, sync_s))
+            self.on_group(GroupWritten(count, size, self.last_write_s, sync_s))
 
     @property
     def _open_file(self) -> File:

@@ -22,7 +22,7 @@ class Journals:
     def __init__(self) -> None:
         self.all: list[Journal] = []
         self._waiting: list[deque[tuple[int, asyncio.Future[None]]]] = []
-        self._failure: OSError | None = None
+        self._failure: Exception | None = None
 
     @classmethod
     async def open(
@@ -33,7 +33,7 @@ class Journals:
         *,
         after: Sequence[JournalMark],
         on_durable: Callable[[int, int], None],
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[Exception], None],
     ) -> Self:
         """Begin a new file in each folder. `on_durable` is told which journal, and up to which record.
 
@@ -65,7 +65,7 @@ class Journals:
 
         return told
 
-    def _fail(self, error: OSError, on_failure: Callable[[OSError], None]) -> None:
+    def _fail(self, error: Exception, on_failure: Callable[[Exception], None]) -> None:
         first, self._failure = self._failure is None, self._failure or error
         for waiting in self._waiting:
             while waiting:
@@ -105,7 +105,7 @@ class Journals:
         return all(journal.has_room for journal in self.all)
 
     @property
-    def failure(self) -> OSError | None:
+    def failure(self) -> Exception | None:
         return self._failure
 
     @property

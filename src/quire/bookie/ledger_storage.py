@@ -42,7 +42,7 @@ Observe = Callable[[str, float], None]  # A stage of the work, and how many seco
 OpenIndex = Callable[[int | None], Index]  # Given the position it must have reached; None for a new bookie.
 
 _LOCATIONS_PER_COMMIT: Final = 4096
-_AHEAD_ENTRIES_MAX: Final = 2048
+_LAC_PACKET_BYTES_MAX: Final = 64  # Ids and the longest digest take 36.
 
 
 class Absence(Enum):
@@ -81,7 +81,7 @@ class LedgerStorage:
         journal_runtime: Runtime | None = None,
         is_new: bool = True,
         on_durable: Callable[[int, int], None],
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[Exception], None],
     ) -> Self:
         """Bring back what an earlier life acknowledged, make it durable anew, and begin new journals.
 
@@ -214,13 +214,15 @@ class LedgerStorage:
     def write_lac(self, ledger_id: LedgerId, packet: bytes, master_key: bytes) -> int | Refusal:
         """Keep an explicit LAC, as the writer sent it, over the one before. Raises `DamagedEntry` if it is none."""
         named, lac = stored_lac(packet)
-        if named != ledger_id:
-            raise InvalidArgument(f"an explicit LAC of ledger {named} is none of ledger {ledger_id}")
+        if named != ledger_id or len(packet) > _LAC_PACKET_BYTES_MAX:
+            raise InvalidArgument(f"{len(packet)} bytes for ledger {named} are no explicit LAC of ledger {ledger_id}")
         ledger = self.table.find(ledger_id) or self._create(ledger_id, master_key)
         if isinstance(ledger, Refusal):
             return ledger
         if (refusal := ledger.gate.on_explicit_lac(master_key)) is not None:
             return refusal
+        if len(packet) < len(ledger.explicit_lac or b""):
+            raise InvalidArgument(f"an explicit LAC of ledger {ledger_id} lost part of its digest")
         ledger.explicit_lac = packet
         self.table.on_change(ledger_id)
         ledger.raise_lac(lac)
@@ -249,37 +251,35 @@ class LedgerStorage:
             return body
         if entry_id < 0 or self.table.find(ledger_id) is None:
             return self.absence(ledger_id)
-        ahead_bytes = self.read_cache.ahead_bytes(ledger_id, entry_id)
+        ahead = self.read_cache.ahead(ledger_id, entry_id)
         for last_try in (False, True):
             began = self._clock.monotonic()
-            places = await asyncio.to_thread(
-                self.index.locations, ledger_id, entry_id, None, limit=max(1, min(ahead_bytes >> 6, _AHEAD_ENTRIES_MAX))
-            )
+            places = await asyncio.to_thread(self.index.locations, ledger_id, entry_id, None, limit=ahead.entries_max)
             self.observe("index", self._clock.monotonic() - began)
             if not places or places[0][0] != entry_id:
                 found = self.cached(ledger_id, entry_id)  # It may have come while the index was being asked.
                 return self.absence(ledger_id) if found is None else found
             try:
-                return await self._fetch(ledger_id, places, ahead_bytes)
+                return await self._fetch(ledger_id, places, ahead.bytes_max)
             except DamagedEntry:
                 if last_try:
                     raise  # The first time, its log may have been compacted away under our hands.
         raise InvariantBroken("the second try returns or raises")
 
-    async def _fetch(self, ledger_id: LedgerId, places: list[tuple[EntryId, Location]], ahead_bytes: int) -> bytes:
+    async def _fetch(self, ledger_id: LedgerId, places: list[tuple[EntryId, Location]], bytes_max: int) -> bytes:
         """Read the first of `places`, and the others as far as they follow in the same log."""
         entry_id, location = places[0]
         ledger, began = self.table.find(ledger_id), self._clock.monotonic()
         rewrites = 0 if ledger is None else ledger.rewrites
         fetched = await self.logs.read_ahead(
-            location, ledger_id, entry_id, entries_max=len(places), bytes_max=ahead_bytes
+            location, ledger_id, entry_id, entries_max=len(places), bytes_max=bytes_max
         )
         self.observe("read", self._clock.monotonic() - began)
         indexed = dict(places)  # What a crash left in a log is not to be found again by reading past the index.
         kept = [(each, body) for each, place, body in fetched if indexed.get(each) == place]
         # Nothing is kept that was deleted, or may have been written anew, while the disk was being read.
         if ledger is not None and self.table.by_id.get(ledger_id) is ledger and ledger.rewrites == rewrites:
-            self.read_cache.put(ledger_id, kept, ahead_bytes=ahead_bytes)
+            self.read_cache.put(ledger_id, kept)
         return fetched[0][2]
 
     def absence(self, ledger_id: LedgerId) -> Absence:

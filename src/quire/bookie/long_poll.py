@@ -30,7 +30,7 @@ class LongPoll:
         if read.flag is ReadFlag.ENTRY_PIGGYBACK and read.entry_id != NO_ENTRY:
             self._answer(Status.EBADREQ, read.entry_id, None, None)
         else:
-            service.with_lac(self._connection, read.ledger_id, self._on_first_lac)
+            service.with_lac(read.ledger_id, self._on_first_lac)
 
     def _on_first_lac(self, lac: EntryId | Status) -> None:
         read, connection = self._read, self._connection
@@ -48,7 +48,7 @@ class LongPoll:
         service = self._connection.service
         if has_passed:
             self._updated_ms = service.runtime.clock.wall_ms()
-        service.with_lac(self._connection, self._read.ledger_id, self._on_lac)
+        service.with_lac(self._read.ledger_id, self._on_lac)
 
     def _on_lac(self, lac: EntryId | Status) -> None:
         """Answer from the present state."""

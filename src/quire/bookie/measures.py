@@ -7,6 +7,8 @@ from quire.bookie.journal import GroupWritten
 from quire.bookie.ledger_storage import LedgerStorage
 from quire.bookie.metrics import BookieMetrics, JournalMetrics
 from quire.bookie.service import BookieService
+from quire.bookie.space import SpaceWatch
+from quire.protocol.space import SpaceMode
 
 
 def measure(metrics: BookieMetrics, storage: LedgerStorage, service: BookieService) -> None:
@@ -28,6 +30,22 @@ def measure(metrics: BookieMetrics, storage: LedgerStorage, service: BookieServi
     metrics.requests.reads_in_progress.read = lambda: service.reads.queued
     metrics.gc.entry_logs.read = lambda: len(storage.logs.usage())
     metrics.gc.log_bytes.read = lambda: sum(log.log_bytes for log in storage.logs.usage())
+
+
+def measure_space(metrics: BookieMetrics, space: SpaceWatch, service: BookieService) -> None:
+    """The same for the disks."""
+    metrics.disks.folders.value = 1
+    metrics.disks.writable_folders.read = lambda: int(service.mode is SpaceMode.WRITABLE)
+    for folder in space.spaces:
+        _watch_folder(metrics, space, folder)
+
+
+def _watch_folder(metrics: BookieMetrics, space: SpaceWatch, folder: str) -> None:
+    metrics.disks.watch(
+        folder,
+        free_bytes=lambda: space.spaces[folder].free_bytes,
+        total_bytes=lambda: space.spaces[folder].total_bytes,
+    )
 
 
 def measure_garbage(metrics: BookieMetrics, garbage: GarbageCollector) -> None:

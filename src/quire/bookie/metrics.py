@@ -78,7 +78,6 @@ class JournalMetrics:
         self.add_entry = registry.operation(names.JOURNAL_ADD_ENTRY, journalIndex=label)
         self.sync = registry.operation(names.JOURNAL_SYNC, journalIndex=label)
         self.queue_records = registry.gauge(names.JOURNAL_QUEUE_SIZE, journalIndex=label)
-        self.unflushed_groups = registry.gauge(names.JOURNAL_FORCE_WRITE_QUEUE_SIZE, journalIndex=label)
         self.write_bytes = registry.counter(names.JOURNAL_WRITE_BYTES, journalIndex=label)
 
 
@@ -89,8 +88,6 @@ class StorageMetrics:
         self.write_bytes = registry.counter(names.WRITE_BYTES)
         self.read_bytes = registry.counter(names.READ_BYTES)
         self.add_entry = registry.operation(names.BOOKIE_ADD_ENTRY)
-        self.recovery_add_entry = registry.operation(names.BOOKIE_RECOVERY_ADD_ENTRY)
-        self.read_entry = registry.operation(names.BOOKIE_READ_ENTRY)
         self.forces = registry.counter(names.BOOKIE_FORCE_LEDGER)
         self.flush = registry.operation(names.FLUSH)
         self.writes_throttled = registry.counter(names.THROTTLED_WRITE_REQUESTS)
@@ -102,13 +99,7 @@ class CacheMetrics:
 
     def __init__(self, registry: Registry) -> None:
         self.write_bytes = registry.gauge(names.WRITE_CACHE_SIZE)
-        self.write_entries = registry.gauge(names.WRITE_CACHE_COUNT)
-        self.write_hits = registry.counter(names.WRITE_CACHE_HITS)
-        self.write_misses = registry.counter(names.WRITE_CACHE_MISSES)
         self.read_bytes = registry.gauge(names.READ_CACHE_SIZE)
-        self.read_entries = registry.gauge(names.READ_CACHE_COUNT)
-        self.read_hits = registry.counter(names.READ_CACHE_HITS)
-        self.read_misses = registry.counter(names.READ_CACHE_MISSES)
 
 
 class DiskMetrics:
@@ -139,8 +130,6 @@ class GcMetrics:
         self.deletion_freed_bytes = registry.counter(names.RECLAIMED_DELETION_SPACE_BYTES)
         self.compaction_freed_bytes = registry.counter(names.RECLAIMED_COMPACTION_SPACE_BYTES)
         self.deletions_failed = registry.counter(names.RECLAIM_FAILED_TO_DELETE)
-        self.runs = registry.operation(names.THREAD_RUNTIME)
-        self.compactions = registry.operation(names.COMPACT_RUNTIME)
 
 
 class DamageMetrics:
@@ -149,6 +138,5 @@ class DamageMetrics:
     def __init__(self, registry: Registry) -> None:
         self.entries = registry.counter(names.DAMAGED_ENTRIES_TOTAL)
         self.journal_places = registry.counter(names.JOURNAL_DAMAGES_TOTAL)
-        self.limbo_ledgers = registry.gauge(names.LIMBO_LEDGERS)
         self.disk_errors = registry.counter(names.DISK_ERRORS_TOTAL)
         self.protocol_violations = registry.counter(names.PROTOCOL_VIOLATIONS_TOTAL)

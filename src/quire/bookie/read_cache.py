@@ -1,17 +1,29 @@
 """Entries read ahead of being asked for: whoever reads a ledger in order finds the next ones in memory.
 
-A read that misses fetches what follows it in the log as well: little at first, twice as much each time the reader goes
-on where the last fetch ended. Blocks leave in the order in which they came.
+A read that misses fetches what follows it in the log as well: little at first, twice as much as it got each time the
+reader goes on where the last fetch ended. Blocks leave in the order in which they came.
 """
 
 from collections import OrderedDict, deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from quire.types import EntryId, LedgerId
 
 _FIRST_BYTES: Final = 16 << 10
+_FIRST_ENTRIES: Final = 64
 _BYTES_MAX: Final = 1 << 20
+_ENTRIES_MAX: Final = 4096
 _READERS_MAX: Final = 10_000  # Ledgers of which is remembered where their reader is.
+
+
+class Ahead(NamedTuple):
+    """How much one fetch brings at most."""
+
+    bytes_max: int
+    entries_max: int
+
+
+_NOTHING: Final = Ahead(0, 0)
 
 
 class ReadCache:
@@ -21,22 +33,28 @@ class ReadCache:
         self._bytes_max = bytes_max
         self._bodies: dict[LedgerId, dict[EntryId, bytes]] = {}
         self._blocks: deque[tuple[LedgerId, list[EntryId], int]] = deque()
-        self._next: OrderedDict[LedgerId, tuple[EntryId, int]] = OrderedDict()
+        self._next: OrderedDict[LedgerId, tuple[EntryId, Ahead]] = OrderedDict()  # Where a reader is, and what it got.
         self.bytes = 0
 
     def get(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | None:
         bodies = self._bodies.get(ledger_id)
         return None if bodies is None else bodies.get(entry_id)
 
-    def ahead_bytes(self, ledger_id: LedgerId, entry_id: EntryId) -> int:
+    def ahead(self, ledger_id: LedgerId, entry_id: EntryId) -> Ahead:
         """How much to fetch for a miss on this entry, itself included."""
-        expected, count = self._next.get(ledger_id, (None, 0))
-        wanted = min(count * 2, _BYTES_MAX, self._bytes_max // 4) if expected == entry_id else 0
-        return max(wanted, min(_FIRST_BYTES, self._bytes_max // 4))
+        expected, got = self._next.get(ledger_id, (None, _NOTHING))
+        bytes_max = min(_BYTES_MAX, self._bytes_max // 4)
+        if expected != entry_id:
+            return Ahead(min(_FIRST_BYTES, bytes_max), _FIRST_ENTRIES)
+        return Ahead(
+            min(max(2 * got.bytes_max, _FIRST_BYTES), bytes_max),
+            min(max(2 * got.entries_max, _FIRST_ENTRIES), _ENTRIES_MAX),
+        )
 
-    def put(self, ledger_id: LedgerId, entries: list[tuple[EntryId, bytes]], *, ahead_bytes: int) -> None:
+    def put(self, ledger_id: LedgerId, entries: list[tuple[EntryId, bytes]]) -> None:
         """Keep what was fetched. Entries that are here already stay as they are: a block owns only what it brought."""
-        self._next[ledger_id] = (EntryId(entries[-1][0] + 1), ahead_bytes)
+        got = Ahead(sum(len(body) for _, body in entries), len(entries))
+        self._next[ledger_id] = (EntryId(entries[-1][0] + 1), got)
         self._next.move_to_end(ledger_id)
         if len(self._next) > _READERS_MAX:
             self._next.popitem(last=False)

@@ -165,7 +165,6 @@ def _on_read(connection: "BookieConnection", request: Request, read: ReadRequest
             answer_with_lac(status, body, None)
         else:
             service.with_lac(
-                connection,
                 read.ledger_id,
                 lambda lac: answer_with_lac(status, body, None if isinstance(lac, Status) else lac),
             )

@@ -62,6 +62,7 @@ class BookieService:
         self._awaiting: list[dict[BookieConnection, None]] = [{} for _ in range(journal_count)]
         self._throttled: dict[BookieConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lac_askers: dict[LedgerId, list[Callable[[EntryId | Status], None]]] = {}
         self.checkpoint_wanted = asyncio.Event()
         self._storage: LedgerStorage | None = None
         self._reads: ReadQueue | None = None
@@ -276,23 +277,28 @@ class BookieService:
         except (OSError, Damaged) as error:
             return self.status_of(error, ledger_id)
 
-    def with_lac(
-        self, connection: "BookieConnection", ledger_id: LedgerId, then: Callable[[EntryId | Status], None]
-    ) -> None:
-        """Tell `then` the highest LAC known of a ledger; at once, unless it has to be looked up."""
+    def with_lac(self, ledger_id: LedgerId, then: Callable[[EntryId | Status], None]) -> None:
+        """Tell `then` the highest LAC known of a ledger: at once, or after one look-up for all who ask meanwhile."""
         known = self.storage.known_lac(ledger_id)
         if known is not None:
             then(known)
-            return
-        connection.spawn(self._look_up_lac(ledger_id, then))
+        elif ledger_id in self._lac_askers:
+            self._lac_askers[ledger_id].append(then)
+        else:
+            self._lac_askers[ledger_id] = [then]
+            self.spawn(self._look_up_lac(ledger_id))
 
-    async def _look_up_lac(self, ledger_id: LedgerId, then: Callable[[EntryId | Status], None]) -> None:
+    async def _look_up_lac(self, ledger_id: LedgerId) -> None:
+        answer: EntryId | Status
         try:
             found = await self.storage.lac(ledger_id) if ledger_id >= 0 else Absence.NO_LEDGER
+            answer = _OF_ABSENCE[found] if isinstance(found, Absence) else found
         except (OSError, Damaged) as error:
-            then(self.status_of(error, ledger_id))
-            return
-        then(_OF_ABSENCE[found] if isinstance(found, Absence) else found)
+            answer = self.status_of(error, ledger_id)
+        finally:
+            askers = self._lac_askers.pop(ledger_id)
+        for then in askers:
+            then(answer)
 
     def wait_for_lac(
         self,
@@ -303,6 +309,8 @@ class BookieService:
         then: Callable[[bool], None],
     ) -> None:
         """Call `then` when the LAC passes `previous` (True), or when it is time, or the ledger is fenced or deleted."""
+        if not connection.is_open:
+            return  # The client left while the LAC was being looked up. Nobody would ever take the waiter away.
 
         def wake(has_passed: bool) -> None:
             timer.cancel()

@@ -11,7 +11,7 @@ A disk that cannot be asked, or fails while the reserve is made, has failed: the
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -96,6 +96,11 @@ class SpaceWatch:
     def reasons(self) -> tuple[str, ...]:
         """Why the bookie is not writable, and what else an operator should know about its space."""
         return (*self._gate.reasons, *([] if self._reserve.problem is None else [self._reserve.problem]))
+
+    @property
+    def spaces(self) -> Mapping[str, FolderSpace]:
+        """The disk of each folder, as it was when last looked at."""
+        return self._gate.spaces
 
     @property
     def may_compact(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from quire.cli.bench_bookie import BookieBench, bench_bookie
+from quire.cli.bench_bookie import BookieBench, bench_bookie, bench_restart
 from quire.cli.output import out, print_json, run
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
 from quire.runtime import real_runtime
@@ -64,7 +64,7 @@ def bookie(
         return
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("operation")
-    for column in ("entries", "bookie CPU µs each", "client CPU µs each", "entries/s"):
+    for column in ("entries", "bookie CPU µs", "client CPU µs", "entries/s"):
         table.add_column(column, justify="right")
     for figure in figures:
         table.add_row(
@@ -75,6 +75,23 @@ def bookie(
             f"{figure.entries_per_s:,.0f}",
         )
     out().print(table)
+
+
+@app.command(epilog="Example:  quire bench restart --entries 1000000")
+def restart(
+    entries: Annotated[int, typer.Option(min=1, help="How many entries the bookie has.")] = 262_144,
+    entry_bytes: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Payload of an entry.")] = 4096,
+    ledgers: Annotated[int, typer.Option(min=1, help="How many ledgers they are spread over.")] = 100,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure how long a bookie with data, 1 GiB by default, takes from its start to its first answer."""
+    figures = run(bench_restart(BookieBench(entries, entry_bytes, 1000, ledgers)), as_json=json)
+    if json:
+        print_json({"results": [asdict(figure) for figure in figures]})
+        return
+    for figure in figures:
+        what = f"{figure.entries:,} entries, {figure.data_bytes / 2**30:.2f} GiB"
+        out().print(f"{what}, after {figure.after}: answers after {figure.ready_s:.2f} s")
 
 
 async def _measure(uri: str, count: int) -> list[Measured]:

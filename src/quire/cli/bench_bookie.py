@@ -6,12 +6,13 @@ bounded window. Times of the wall are shown for orientation; on a shared machine
 
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quire.codec.digest import Crc32cDigest, master_key
@@ -29,6 +30,7 @@ _KEY = master_key(b"")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_WITHIN_S = 30.0
 _READS_AT_ONCE = 200
+_COLD_ENTRIES_MIN = 500  # Of one ledger.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,10 @@ class BookieBench:
 
 
 async def bench_bookie(bench: BookieBench) -> list[BookieFigure]:
-    """Adds in version 2 and 3, then reads of what has to come from the entry logs. Raises `BookieFailed`."""
+    """Adds in version 2 and 3, then reads of what has to come from the entry logs, if ledgers are long enough for that.
+
+    Raises `BookieFailed`.
+    """
     runtime = real_runtime()
     with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
         uri = parse_uri(f"sqlite:{folder}/metadata.db")
@@ -61,12 +66,53 @@ async def bench_bookie(bench: BookieBench) -> list[BookieFigure]:
             cluster = await init_cluster(store, uri, runtime)
             figures = []
             async with _bookie(runtime, cluster, folder) as process:
+                if bench.ledgers > 1:  # Opening a ledger is not what is measured.
+                    opening = replace(bench, entries=bench.ledgers)
+                    await _adds(process, opening, version=2, first_ledger=1)
+                    await _adds(process, opening, version=3, first_ledger=1 + bench.ledgers)
                 figures.append(await _adds(process, bench, version=2, first_ledger=1))
                 figures.append(await _adds(process, bench, version=3, first_ledger=1 + bench.ledgers))
+            if bench.entries < _COLD_ENTRIES_MIN * bench.ledgers:
+                return figures  # Too short to be read in order: that would measure something else.
             async with _bookie(runtime, cluster, folder) as process:  # A new one has nothing in memory.
                 figures.append(await _reads(process, bench, version=2, first_ledger=1))
                 figures.append(await _reads(process, bench, version=3, first_ledger=1 + bench.ledgers))
                 figures.append(await _batch_reads(process, bench, first_ledger=1))
+            return figures
+
+
+@dataclass(frozen=True, slots=True)
+class RestartFigure:
+    """How long a bookie with this much data took to answer again."""
+
+    data_bytes: int
+    entries: int
+    after: str
+    ready_s: float
+
+
+async def bench_restart(bench: BookieBench) -> list[RestartFigure]:
+    """Fill a bookie, then start it anew: after an orderly end, and after its process was killed."""
+    runtime = real_runtime()
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
+        uri = parse_uri(f"sqlite:{folder}/metadata.db")
+        async with open_store(uri, runtime=runtime) as store:
+            cluster = await init_cluster(store, uri, runtime)
+            figures = []
+            async with _bookie(runtime, cluster, folder) as process:
+                await _adds(process, bench, version=2, first_ledger=1)
+            port = 0
+            for after in ("an orderly end", "kill -9"):
+                began = time.perf_counter()
+                async with _bookie(runtime, cluster, folder, old_port=port) as process:
+                    channel, port = await process.connect(), process.port
+                    await channel.read(LedgerId(1), EntryId(0))
+                    ready_s = time.perf_counter() - began
+                    figures.append(RestartFigure(bench.entries * bench.entry_bytes, bench.entries, after, ready_s))
+                    await channel.aclose()
+                    if after == "an orderly end":  # Give the next start something to replay.
+                        await _adds(process, replace(bench, entries=5_000), version=2, first_ledger=10**6)
+                        os.kill(process.pid, signal.SIGKILL)
             return figures
 
 
@@ -86,7 +132,8 @@ class _Process:
 
 
 @asynccontextmanager
-async def _bookie(runtime: Runtime, cluster: Cluster, folder: str) -> AsyncIterator[_Process]:
+async def _bookie(runtime: Runtime, cluster: Cluster, folder: str, *, old_port: int = 0) -> AsyncIterator[_Process]:
+    """A process, once it is registered; not with `old_port`, where a dead one was."""
     log = Path(folder, "bookie.log")
     with open(log, "ab") as output:  # noqa: ASYNC230 - nothing else runs here yet
         process = await asyncio.create_subprocess_exec(
@@ -97,7 +144,7 @@ async def _bookie(runtime: Runtime, cluster: Cluster, folder: str) -> AsyncItera
             stderr=output,
         )
     try:
-        host, port = await _registered(runtime, cluster, process, log)
+        host, port = await _registered(runtime, cluster, process, log, old_port)
         yield _Process(runtime, process.pid, host, port)
     finally:
         if process.returncode is None:
@@ -106,7 +153,7 @@ async def _bookie(runtime: Runtime, cluster: Cluster, folder: str) -> AsyncItera
 
 
 async def _registered(
-    runtime: Runtime, cluster: Cluster, process: asyncio.subprocess.Process, log: Path
+    runtime: Runtime, cluster: Cluster, process: asyncio.subprocess.Process, log: Path, old_port: int
 ) -> tuple[str, int]:
     deadline_s = runtime.clock.monotonic() + _START_WITHIN_S
     while process.returncode is None and runtime.clock.monotonic() < deadline_s:
@@ -114,7 +161,7 @@ async def _registered(
             endpoint = (await cluster.bookies.service_info(_BOOKIE)).rpc_endpoint
         except QuireError:
             endpoint = None
-        if endpoint is not None:
+        if endpoint is not None and endpoint.port != old_port:
             return endpoint.host, endpoint.port
         await runtime.clock.sleep(0.05)
     printed = await asyncio.to_thread(log.read_text)

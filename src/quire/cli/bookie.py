@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from quire.cli.bookie_status import ask_bookies, show_bookies
-from quire.cli.output import FAILED, print_json, run
+from quire.cli.output import FAILED, out, print_json, run
 
 app = typer.Typer(help="Run a storage node, and ask one how it is.", no_args_is_help=True)
 
@@ -78,6 +78,21 @@ def run_command(
         overrides=tuple(set or ()),
     )
     run(run_bookie(options), as_json=False, loop_factory=uvloop.new_event_loop)
+
+
+@app.command(epilog="Example:  quire bookie settings  (then: quire bookie run … --set garbage.interval_s=60)")
+def settings(json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False) -> None:
+    """List what `quire bookie run --set NAME=VALUE` can change, with the defaults."""
+    from quire.app.bookie import default_settings
+    from quire.app.overrides import setting_names
+
+    found = dict(setting_names(default_settings()))
+    if json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        shown = f"{value:,}".replace(",", "_") if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        out().print(f"{name:40} {shown}")
 
 
 @app.command(epilog="Example:  quire bookie status --metadata sqlite:./metadata.db  (all bookies)")

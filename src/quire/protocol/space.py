@@ -100,6 +100,11 @@ class SpaceGate:
             return SpaceMode.READ_ONLY
         return SpaceMode.WRITABLE
 
+    @property
+    def spaces(self) -> Mapping[str, FolderSpace]:
+        """What was last reported of each folder."""
+        return self._spaces
+
     def may_compact(self, folder: str) -> bool:
         """Whether there is room to copy what is alive before the rest is deleted."""
         given_up = self._given_up.get(folder)

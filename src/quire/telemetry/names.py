@@ -100,8 +100,6 @@ SERVER_STATUS = _gauge("bookie_SERVER_STATUS", "1 writable, 0 read-only, -1 not 
 WRITE_BYTES = _counter("bookie_WRITE_BYTES", "Bytes of entries accepted")
 READ_BYTES = _counter("bookie_READ_BYTES", "Bytes of entries read")
 BOOKIE_ADD_ENTRY = _operation("bookie_BOOKIE_ADD_ENTRY", "Storing an entry durably")
-BOOKIE_RECOVERY_ADD_ENTRY = _operation("bookie_BOOKIE_RECOVERY_ADD_ENTRY", "Storing an entry that recovery wrote back")
-BOOKIE_READ_ENTRY = _operation("bookie_BOOKIE_READ_ENTRY", "Reading an entry from cache or disk")
 BOOKIE_FORCE_LEDGER = _counter("bookie_BOOKIE_FORCE_LEDGER", "Times that a ledger was forced")
 STAGE_SECONDS = _histogram("quire_bookie_stage_seconds", "Time spent in one stage of the bookie", "stage")
 
@@ -110,19 +108,10 @@ JOURNAL_ADD_ENTRY = _operation(
 )
 JOURNAL_SYNC = _operation("bookie_journal_JOURNAL_SYNC", "One flush of a journal's disk", "journalIndex")
 JOURNAL_QUEUE_SIZE = _gauge("bookie_journal_JOURNAL_QUEUE_SIZE", "Records waiting to be written", "journalIndex")
-JOURNAL_FORCE_WRITE_QUEUE_SIZE = _gauge(
-    "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", "Groups written and not flushed yet", "journalIndex"
-)
 JOURNAL_WRITE_BYTES = _counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes written to a journal", "journalIndex")
 
 WRITE_CACHE_SIZE = _gauge("bookie_write_cache_size", "Bytes in the write cache")
-WRITE_CACHE_COUNT = _gauge("bookie_write_cache_count", "Entries in the write cache")
-WRITE_CACHE_HITS = _counter("bookie_write_cache_hits", "Reads answered from the write cache")
-WRITE_CACHE_MISSES = _counter("bookie_write_cache_misses", "Reads that the write cache could not answer")
 READ_CACHE_SIZE = _gauge("bookie_read_cache_size", "Bytes in the read cache")
-READ_CACHE_COUNT = _gauge("bookie_read_cache_count", "Entries in the read cache")
-READ_CACHE_HITS = _counter("bookie_read_cache_hits", "Reads answered from the read cache")
-READ_CACHE_MISSES = _counter("bookie_read_cache_misses", "Reads that the read cache could not answer")
 THROTTLED_WRITE_REQUESTS = _counter("bookie_throttled_write_requests", "Writes that waited because the cache was full")
 REJECTED_WRITE_REQUESTS = _counter("bookie_rejected_write_requests", "Writes refused because the cache stayed full")
 FLUSH = _operation("bookie_flush", "One checkpoint: the write cache moved into entry logs and index")
@@ -150,8 +139,6 @@ RECLAIMED_COMPACTION_SPACE_BYTES = _counter(
     "bookie_RECLAIMED_COMPACTION_SPACE_BYTES", "Bytes freed by rewriting entry logs without their garbage"
 )
 RECLAIM_FAILED_TO_DELETE = _counter("bookie_RECLAIM_FAILED_TO_DELETE", "Entry logs that could not be deleted")
-THREAD_RUNTIME = _operation("bookie_THREAD_RUNTIME", "One run of garbage collection")
-COMPACT_RUNTIME = _operation("bookie_COMPACT_RUNTIME", "One compaction of entry logs")
 
 # --- Damage: anything but zero here deserves a look
 
@@ -159,7 +146,6 @@ DAMAGED_ENTRIES_TOTAL = _counter("quire_bookie_damaged_entries_total", "Reads th
 JOURNAL_DAMAGES_TOTAL = _counter(
     "quire_bookie_journal_damages_total", "Places in the journal that were written whole and cannot be read"
 )
-LIMBO_LEDGERS = _gauge("quire_bookie_limbo_ledgers", "Ledgers of which this bookie cannot tell what it lost")
 DISK_ERRORS_TOTAL = _counter("quire_bookie_disk_errors_total", "Reads and writes that a disk refused")
 PROTOCOL_VIOLATIONS_TOTAL = _counter(
     "quire_bookie_protocol_violations_total", "Connections closed because their bytes made no sense"

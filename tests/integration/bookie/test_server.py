@@ -4,7 +4,9 @@ everything of a real bookie behind it: RocksDB, files, metadata in SQLite.
 
 import asyncio
 import os
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -78,8 +80,10 @@ def certificates() -> Certificates:
 
 
 @asynccontextmanager
-async def running(folder: Path, *, tls: ssl.SSLContext | None = None, **server: Any) -> AsyncIterator[Bookie]:
-    """A whole bookie at a free port. At the end no client may have left anything behind."""
+async def running(
+    folder: Path, *, tls: ssl.SSLContext | None = None, leaves: bool = True, **server: Any
+) -> AsyncIterator[Bookie]:
+    """A whole bookie at a free port. At the end all clients leave, unless told otherwise, and leave nothing behind."""
     uri, runtime = parse_uri(f"sqlite:{folder}/metadata.db"), real_runtime()
     if not (folder / "metadata.db").exists():
         async with open_store(uri, runtime=runtime) as store:
@@ -91,12 +95,20 @@ async def running(folder: Path, *, tls: ssl.SSLContext | None = None, **server: 
         bookie_id=bookie_id("b1"),
         server=ServerSettings(**server),
     )
-    with no_task_fails():
-        async with open_cluster(uri, runtime=runtime) as cluster, Bookie(runtime, cluster, settings, tls=tls) as bookie:
-            yield bookie
-            for connection in list(bookie.service.connections):
-                connection.abort()
-            await eventually(lambda: _nothing_left(bookie), what="a client left something behind")
+    try:
+        with no_task_fails():
+            async with (
+                open_cluster(uri, runtime=runtime) as cluster,
+                Bookie(runtime, cluster, settings, tls=tls) as bookie,
+            ):
+                yield bookie
+                if not leaves:
+                    return
+                for connection in list(bookie.service.connections):
+                    connection.abort()
+                await eventually(lambda: _nothing_left(bookie), what="a client left something behind")
+    finally:
+        await runtime.disk.aclose()
 
 
 async def _nothing_left(bookie: Bookie) -> bool:
@@ -270,6 +282,13 @@ async def slamming_the_door(client: RawClient) -> None:
 
 
 @broken
+async def a_reset(client: RawClient) -> None:
+    connection = client.transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.transport.abort()
+
+
+@broken
 async def half_a_hello_and_goodbye(client: RawClient) -> None:
     client.transport.write(bytes.fromhex("16030100a5010000a10303"))
     client.transport.close()
@@ -282,10 +301,10 @@ def test_a_handshake_that_fails_ends_its_connection_only(
     """And leaves nothing behind: a bookie whose places for connections fill up with dead ones is lost."""
 
     async def main() -> None:
-        async with running(tmp_path, tls=certificates.server(), tls_timeout_s=0.5) as bookie:
+        async with running(tmp_path, tls=certificates.server(), tls_timeout_s=0.3) as bookie:
             other = await connect(bookie)
             await other.add(V2, LEDGER, 0)
-            for _ in range(3):
+            for _ in range(2):
                 client = await connect(bookie)
                 assert decoded(await client.ask(START_TLS)).status is OK
                 await BROKEN_HANDSHAKES[how](client)
@@ -302,6 +321,17 @@ def test_a_handshake_that_fails_ends_its_connection_only(
     run(main())
 
 
+def test_a_bookie_stops_in_the_middle_of_a_handshake(run: Run, tmp_path: Path, certificates: Certificates) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(8):  # Less than a client may take for its handshake.
+            async with running(tmp_path, tls=certificates.server(), leaves=False) as bookie:
+                client = await connect(bookie)
+                assert decoded(await client.ask(START_TLS)).status is OK
+            await client.until(lambda: client.is_lost)
+
+    run(main())
+
+
 @pytest.mark.parametrize("excess", [V2.add(LEDGER, 5), V2.add(LEDGER, 5)[:10], b"\x00"], ids=["frame", "half", "byte"])
 def test_nothing_sent_in_clear_behind_start_tls_counts(
     run: Run, tmp_path: Path, certificates: Certificates, excess: bytes
@@ -312,7 +342,9 @@ def test_nothing_sent_in_clear_behind_start_tls_counts(
         async with running(tmp_path, tls=certificates.server()) as bookie:
             client = await connect(bookie)
             client.send(START_TLS + excess)
-            await client.until(lambda: client.is_lost)
+            async with asyncio.timeout(5):  # Less than a client may take for its handshake.
+                await client.until(lambda: client.is_lost)
+            assert bookie.metrics.damage.protocol_violations.value == 1
             assert (await (await connect(bookie)).read(V2, LEDGER, 5)).status is Status.ENOLEDGER
 
     run(main())
