@@ -9,8 +9,9 @@ import asyncio
 import enum
 import errno
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,8 @@ class FlawedCollector(GarbageCollector):
         )
         super().__init__(storage, ledgers, host.runtime, settings, free_bytes=free_bytes, on_failure=world.on_failure)
         self._flaw = world.flaw
+        if world.flaw in (Flaw.LISTS_FIRST, Flaw.SHORT_LISTS):
+            storage.delete = _deleting_all(storage)  # type: ignore[method-assign]
         self._surveyor = FlawedSurveyor(storage, rows_max=host.rng.choice([0, 20, 10_000]))
         self._surveyor.flaw = world.flaw
         self._compactor = FlawedCompactor(
@@ -118,6 +121,16 @@ class FlawedCollector(GarbageCollector):
             index = self._storage.index
             index.commit(*(DeleteTombstone(ledger_id) for ledger_id, _ in index.tombstones()))
         await super()._drop_tombstones()
+
+
+def _deleting_all(storage: LedgerStorage) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Without the second net: also ledgers that were added to since somebody looked."""
+    delete = LedgerStorage.delete
+
+    async def delete_all(ledger_ids: Iterable[LedgerId], *, tombstones_until_ms: int, touched_max: int) -> None:
+        await delete(storage, ledger_ids, tombstones_until_ms=tombstones_until_ms)
+
+    return delete_all
 
 
 class FlawedSurveyor(LogSurveyor):

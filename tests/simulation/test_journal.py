@@ -44,8 +44,8 @@ class FlawedJournal(Journal):
 
     flaw = Flaw.NONE
 
-    def append(self, ledger_id: int, entry_id: int, body: bytes | memoryview) -> int:
-        number = super().append(ledger_id, entry_id, body)
+    def append(self, ledger_id: int, entry_id: int, body: bytes | memoryview, *, deferred: bool = False) -> int:
+        number = super().append(ledger_id, entry_id, body, deferred=deferred)
         if self.flaw is Flaw.EARLY:
             self._on_durable(number)
         return number

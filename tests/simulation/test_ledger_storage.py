@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from quire.bookie.index import Index
 from quire.bookie.journal import JournalSettings
 from quire.bookie.ledger_storage import Absence, LedgerStorage
 from quire.bookie.settings import StorageSettings
+from quire.bookie.write_cache import WriteCache
 from quire.codec.checkpoint import Checkpoint, JournalPlace, encode_checkpoint
 from quire.codec.digest import Crc32cDigest
 from quire.codec.entry import EntryCodec
+from quire.codec.entry_log import Entry
 from quire.errors import Damaged, DamagedEntry
 from quire.protocol.fencing import Refusal
-from quire.runtime import replace_file
+from quire.runtime import Runtime, replace_file
 from quire.testing import SimHost, Simulation, simulate
 from quire.testing.sim_index import SimIndexFolder
 from quire.types import NO_ENTRY, EntryId, LedgerId
@@ -44,15 +47,28 @@ class Flaw(enum.Enum):
     FORGETS_FENCES = "checkpoints ledgers only if they have entries"
 
 
+class TakenEarly(WriteCache):
+    """A cache whose entries were taken before the checkpoint looked at the journals' marks."""
+
+    taken: list[Entry] | None = None
+
+    def begin_flush(self) -> list[Entry]:
+        taken, self.taken = self.taken, None
+        return super().begin_flush() if taken is None else taken
+
+
 class FlawedStorage(LedgerStorage):
     flaw = Flaw.NONE
 
-    async def checkpoint(self) -> None:
+    def __init__(self, runtime: Runtime, folder: str, index: Index, settings: StorageSettings) -> None:
+        super().__init__(runtime, folder, index, settings)
         if self.flaw is Flaw.LATE_MARK:
-            self.write_cache.begin_flush()
+            self.write_cache = self.reader._write_cache = TakenEarly()
+
+    async def checkpoint(self) -> None:
+        if isinstance(self.write_cache, TakenEarly) and not self.write_cache._flushing:
+            self.write_cache.taken = self.write_cache.begin_flush()
             await asyncio.sleep(0.005)
-            if not self.write_cache._flushing:
-                return  # What came meanwhile would be taken after all, and the mark with it would be right.
         if self.flaw is Flaw.FORGETS_FENCES:
             self.table._changed = {each: None for each in self.table._changed if each in self.write_cache.ledgers}
         if self.flaw is Flaw.MARK_FIRST:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 _BATCHES_MAX: Final = 4
+_WAITING_MAX: Final = 1000
 
 
 class BatchQueue:
@@ -26,9 +27,13 @@ class BatchQueue:
         self._running = 0
         self._is_beginning = False
 
-    def push(self, batch: "BatchRead") -> None:
+    def push(self, batch: "BatchRead") -> bool:
+        """Have the batch begun when it is its turn. False if too many wait already."""
+        if len(self._waiting) >= _WAITING_MAX:
+            return False
         self._waiting.append(batch)
         self._begin()
+        return True
 
     def on_end(self) -> None:
         """One of those that were begun is answered."""
@@ -71,7 +76,9 @@ class BatchRead:
 
     def start(self) -> None:
         """Begin as soon as the connection's other batches allow."""
-        self._connection.batches.push(self)
+        if not self._connection.batches.push(self):
+            self._connection.service.metrics.requests.reads_rejected.value += 1
+            self._tell(Status.ETOOMANYREQUESTS, [])
 
     def begin(self) -> None:
         service = self._connection.service

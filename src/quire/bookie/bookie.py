@@ -42,7 +42,7 @@ from quire.bookie.settings import ServerSettings, StorageSettings
 from quire.bookie.space import SpaceSettings, SpaceWatch
 from quire.bookie.status import BookieAdmin
 from quire.codec.registration import BOOKIE_RPC, BookieServiceInfo, Endpoint
-from quire.errors import BookieFailed, DiskFull, SessionExpired, Unavailable
+from quire.errors import BookieFailed, DiskFull, SessionExpired, Unavailable, WrongDisk
 from quire.metadata import Cluster, Registration
 from quire.protocol.space import FolderSpace, SpaceMode
 from quire.runtime import OsDisk, Runtime
@@ -170,6 +170,7 @@ class Bookie:
             settings.garbage,
             free_bytes=self._free_bytes,
             make_room=reserve.given_back,
+            check_cluster=self._check_cluster,
             on_failure=self.fail,
         )
         measure_garbage(self.metrics, self._garbage)
@@ -201,6 +202,7 @@ class Bookie:
                 is_new=self.identity is None or self.identity.is_new,
                 journal_runtime=await _journal_runtime(stack, runtime),
                 on_durable=self.service.on_durable,
+                on_written=self.service.on_written,
                 on_failure=self.fail,
             )
         stack.push_async_callback(self._close_storage, storage)
@@ -269,6 +271,17 @@ class Bookie:
     def garbage(self) -> GarbageCollector | None:
         return self._garbage
 
+    async def _check_cluster(self) -> None:
+        """Raise unless the metadata is still that of this bookie's cluster: in any other, all its ledgers are gone."""
+        cookie = None if self.identity is None else self.identity.cookie
+        stored = await self._cluster.bookies.cookie(self.bookie_id)
+        instance_id = await self._cluster.instance_id()
+        if cookie is None or stored is None or instance_id != cookie.instance_id or cookie.differences(stored.cookie):
+            raise WrongDisk(
+                f"the metadata store no longer knows bookie {self.bookie_id!r} as it was when it started",
+                hint="Nothing was deleted. Was the cluster set up anew, or the bookie's cookie removed?",
+            )
+
     async def _free_bytes(self) -> int:
         return (await self._runtime.disk.usage(self.settings.folders.data)).free_bytes
 
@@ -323,6 +336,8 @@ class Bookie:
             wanted.clear()
             if storage.is_dirty:
                 await storage.checkpoint()
+            else:
+                storage.shrink()
             self.service.release_throttled()
 
     def _on_space(self, mode: SpaceMode, reasons: tuple[str, ...]) -> None:

@@ -42,17 +42,18 @@ _TASKS_MAX: Final = 1000  # Requests of one connection that wait for a disk in a
 class _Acks:
     """What one connection waits for in one journal: by number, ascending in each queue."""
 
-    __slots__ = ("answered", "noted", "others", "runs", "v2", "v3")
+    __slots__ = ("answered", "deferred", "noted", "others", "runs", "v2", "v3")
 
     def __init__(self) -> None:
         self.v2: deque[tuple[int, LedgerId, EntryId]] = deque()
         self.v3: deque[tuple[int, int, LedgerId, EntryId]] = deque()
+        self.deferred: deque[tuple[int, int, LedgerId, EntryId]] = deque()  # These wait for the write, not the flush.
         self.others: deque[tuple[int, Callable[[], None]]] = deque()
         self.runs: deque[tuple[int, float, int]] = deque()  # For the latency: last number, since when, how many adds.
         self.answered = self.noted = 0  # Adds so far: those that are answered, and those that some run has counted.
 
     def __bool__(self) -> bool:
-        return bool(self.v2 or self.v3 or self.others)
+        return bool(self.v2 or self.v3 or self.deferred or self.others)
 
 
 class BookieConnection(asyncio.Protocol):
@@ -160,6 +161,7 @@ class BookieConnection(asyncio.Protocol):
             self.service.metrics.requests.adds_in_progress.value -= sum(count for _, _, count in acks.runs)
             acks.v2.clear()
             acks.v3.clear()
+            acks.deferred.clear()
             acks.others.clear()
             acks.runs.clear()
         self.service.on_lost(self)
@@ -210,11 +212,29 @@ class BookieConnection(asyncio.Protocol):
         acks[ledger_id % len(acks)].v2.append((number, ledger_id, entry_id))
 
     def acknowledge_v3(
-        self, number: int, stored_in: LedgerId, txn_id: int, ledger_id: LedgerId, entry_id: EntryId
+        self,
+        number: int,
+        stored_in: LedgerId,
+        txn_id: int,
+        ledger_id: LedgerId,
+        entry_id: EntryId,
+        *,
+        deferred: bool = False,
     ) -> None:
-        """The same in version 3, where the ids to repeat need not be those that were stored."""
-        acks = self._acks
-        acks[stored_in % len(acks)].v3.append((number, txn_id, ledger_id, entry_id))
+        """The same in version 3, where the ids to repeat need not be those that were stored.
+
+        A `deferred` add is answered once it is in the journal's file, before the flush.
+        """
+        acks = self._acks[stored_in % len(self._acks)]
+        (acks.deferred if deferred else acks.v3).append((number, txn_id, ledger_id, entry_id))
+
+    def on_written(self, journal: int, number: int) -> None:
+        """Answer deferred adds up to this record."""
+        deferred, answers = self._acks[journal].deferred, []
+        while deferred and deferred[0][0] <= number:
+            answers.append(deferred.popleft()[1:])
+        if answers:
+            self.send(self.add_responses.encode_oks(answers))
 
     def when_durable(self, ledger_id: LedgerId, number: int, then: Callable[[], None]) -> None:
         """Call `then` once the record of this number in the ledger's journal is durable; now, if it is."""
@@ -251,6 +271,8 @@ class BookieConnection(asyncio.Protocol):
                 answers.append(acks.v3.popleft()[1:])
             acks.answered += len(answers)
             self.send(self.add_responses.encode_oks(answers))
+        if acks.deferred:
+            self.on_written(journal, number)
         while acks.others and acks.others[0][0] <= number:
             acks.others.popleft()[1]()
         if self._holds and len(acks.others) < _WAITING_MAX:

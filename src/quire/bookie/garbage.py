@@ -9,12 +9,13 @@ Invariants:
                      ledger that was here then and is not listed was deleted; in the other order it might just be new.
   WholeListsOnly     an error ends the pass, and so does a ledger that was not listed and exists after all: a list that
                      is short in one place may be short in others.
-  GoneIsCertain      a ledger is deleted only after the store said of it by name that there is none.
+  GoneIsCertain      a ledger is deleted only after the store said of it by name that there is none, and that it is
+                     still the store of this bookie's cluster. One that was added to since then stays.
   NothingUnexplained  `report` says of every log that is still there why it is.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from quire.bookie.compaction import (
@@ -103,7 +104,8 @@ class GarbageCollector:
     """Tidies up one bookie's storage. `run` does so for ever; `collect` does so once, now.
 
     `free_bytes` tells how much room the data folder's disk has; `make_room` is entered while compaction has too little.
-    `on_failure` is told if writing failed so that the storage has to be opened anew.
+    `check_cluster` raises if the metadata is not that of this bookie's cluster any more: it is asked before anything is
+    deleted. `on_failure` is told if writing failed so that the storage has to be opened anew.
     """
 
     def __init__(
@@ -115,8 +117,10 @@ class GarbageCollector:
         *,
         free_bytes: FreeBytes | None = None,
         make_room: MakeRoom | None = None,
+        check_cluster: Callable[[], Awaitable[None]] | None = None,
         on_failure: Callable[[Exception], None],
     ) -> None:
+        self._check_cluster = check_cluster
         self._storage, self._ledgers, self._clock, self._settings = storage, ledgers, runtime.clock, settings
         self._on_failure = on_failure
         self.counters = GarbageCounters()
@@ -229,7 +233,7 @@ class GarbageCollector:
     async def _delete_ledgers(self) -> None:
         """Delete what is here and has no metadata."""
         self._stage = "metadata listing"
-        here = await self._ledgers_here()
+        touches, here = self._storage.touches, await self._ledgers_here()
         self._report = replace(self._report, ledgers_local=len(here))
         unlisted = sorted(here - await self._listed(here))
         for start in range(0, len(unlisted), _LEDGERS_PER_DELETE):
@@ -237,10 +241,14 @@ class GarbageCollector:
             batch = unlisted[start : start + _LEDGERS_PER_DELETE]
             for ledger_id in batch:
                 await self._check_gone(ledger_id)
+            if self._check_cluster is not None:
+                await self._check_cluster()
             self._stage = "deletion of ledgers"
             until_ms = self._clock.wall_ms() + TOMBSTONE_KEPT_MS
-            await self._undisturbed.complete(self._storage.delete(batch, tombstones_until_ms=until_ms))
-            self.counters.deleted_ledgers += len(batch)
+            await self._undisturbed.complete(
+                self._storage.delete(batch, tombstones_until_ms=until_ms, touched_max=touches)
+            )
+            self.counters.deleted_ledgers += sum(not self._storage.is_here(ledger_id) for ledger_id in batch)
 
     async def _ledgers_here(self) -> set[LedgerId]:
         return set(await self._storage.ledger_ids())

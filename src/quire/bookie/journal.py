@@ -20,21 +20,25 @@ from typing import Final, Self
 from quire.codec.journal import (
     RECORD_HEADER,
     SECTOR,
+    FileHeader,
     Group,
+    JournalNumber,
     Record,
     Verdict,
     decode_file_header,
     encode_file_header,
     encode_group,
+    ends_group,
     find_group,
     group_size,
     read_group,
 )
-from quire.errors import DamagedJournal, InvalidArgument, InvariantBroken, invariant
+from quire.errors import DamagedJournal, InvalidArgument, InvariantBroken, WrongDisk, invariant
 from quire.protocol.group_commit import GroupCommit
 from quire.runtime import Disk, File, Runtime
 
 _SUFFIX: Final = ".journal"
+_ONLY: Final = JournalNumber()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +101,18 @@ class Journal:
         runtime: Runtime,
         folder: str,
         settings: JournalSettings,
+        number: JournalNumber,
         on_durable: Callable[[int], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
+        self._number = number
         self._disk, self._rng, self._folder, self._settings = runtime.disk, runtime.rng, folder, settings
         self._on_durable, self._on_failure = on_durable, on_failure
         self._clock = runtime.clock
         self.last_write_s = 0.0  # What the newest group took.
         self.on_group: Callable[[GroupWritten], None] | None = None  # For whoever measures.
+        self.on_written: Callable[[int], None] | None = None  # Told of groups with records that wait for no flush.
+        self._is_deferred = False  # Whether such a record is queued.
         self._commit = GroupCommit(group_bytes_max=settings.group_bytes_max)
         self._queue: deque[tuple[bytes, bytes | memoryview]] = deque()
         self._wake = asyncio.Event()
@@ -123,11 +131,12 @@ class Journal:
         settings: JournalSettings,
         *,
         after: JournalMark,
+        number: JournalNumber = _ONLY,
         on_durable: Callable[[int], None],
         on_failure: Callable[[Exception], None],
     ) -> Self:
         """Begin a new file behind everything in `folder`. `after` is where the replay of the old ones ended."""
-        journal = cls(runtime, folder, settings, on_durable, on_failure)
+        journal = cls(runtime, folder, settings, number, on_durable, on_failure)
         journal._file_id = max([after.file_id, *await journal_files(runtime.disk, folder)])
         journal._group_number = after.number
         await journal._begin_file()
@@ -136,8 +145,13 @@ class Journal:
 
     # --- Appending
 
-    def append(self, ledger_id: int, entry_id: int, body: bytes | memoryview) -> int:
-        """Queue a record and return its number. The body belongs to the journal until that number is durable."""
+    def append(self, ledger_id: int, entry_id: int, body: bytes | memoryview, *, deferred: bool = False) -> int:
+        """Queue a record and return its number. The body belongs to the journal until that number is durable.
+
+        For a `deferred` one `on_written` is told when it is in the file, so that it survives the process, before the
+        flush that makes it survive the machine.
+        """
+        self._is_deferred = self._is_deferred or deferred
         if self._failure is not None:
             raise self._failure
         invariant(not self._closing, "the journal is closed")
@@ -203,7 +217,11 @@ class Journal:
             await self._open_file.preallocate(self._position, ahead)
             self._allocated = self._position + ahead
         group = encode_group(self._salt, self._position, self._group_number + 1, parts)
-        sync_s = await self._open_file.pwritev([group], self._position, sync=True)
+        deferred, self._is_deferred = self._is_deferred and self.on_written is not None, False
+        sync_s = await self._open_file.pwritev([group], self._position, sync=not deferred)
+        if deferred and self.on_written is not None:
+            self.on_written(self._commit.flushing)
+            await self._open_file.fdatasync()
         self._position += size
         self._group_number += 1
         self.last_write_s = self._clock.monotonic() - began
@@ -220,7 +238,7 @@ class Journal:
         """The new file's name and header are durable before any group in it can be acknowledged."""
         file_id, salt = self._file_id + 1, self._rng.randrange(1 << 64)
         file = await self._disk.create(_path(self._folder, file_id))
-        await file.pwritev([encode_file_header(file_id, salt)], 0, sync=True)
+        await file.pwritev([encode_file_header(FileHeader(file_id, salt, self._number))], 0, sync=True)
         await self._disk.sync_directory(self._folder)
         before, self._file = self._file, file
         # All at once: a checkpoint may ask for the mark at any moment, and must not get half of each file.
@@ -257,8 +275,8 @@ class Journal:
 class Replay:
     """Reads a journal back, from a mark on. Afterwards `end` is where a new journal continues."""
 
-    def __init__(self, disk: Disk, folder: str, *, start: JournalMark) -> None:
-        self._disk, self._folder = disk, folder
+    def __init__(self, disk: Disk, folder: str, *, start: JournalMark, number: JournalNumber = _ONLY) -> None:
+        self._disk, self._folder, self._number = disk, folder, number
         self._start = start
         self.end = start
         self.damages: list[Damage] = []
@@ -266,7 +284,8 @@ class Replay:
 
     async def records(self) -> AsyncIterator[Record]:
         """Every record behind the mark that was written whole. Damage is noted in `damages`, and what can be read
-        beyond it is given too. Raises `DamagedJournal` if the marked file is gone: nothing could be vouched for then.
+        beyond it is given too. Raises `DamagedJournal` if the marked file is gone, since nothing could be vouched for
+        then, and `WrongDisk` if this is another one of the bookie's journals.
         """
         files = [file_id for file_id in await journal_files(self._disk, self._folder) if file_id >= self._start.file_id]
         if self._start.file_id and self._start.file_id not in files:
@@ -282,16 +301,25 @@ class Replay:
     async def _file_records(self, file_id: int) -> AsyncIterator[Record]:
         async with await self._disk.open(_path(self._folder, file_id)) as file:
             data = await file.pread(await file.size(), 0)
-        if not data[SECTOR:].strip(b"\0"):
+        is_marked = file_id == self._start.file_id
+        if not is_marked and not data[SECTOR:].strip(b"\0"):
             return  # No group was ever written here; perhaps the machine stopped while the file was being created.
         try:
-            named, salt = decode_file_header(data)
+            named, salt, number = decode_file_header(data)
             if named != file_id:
                 raise DamagedJournal("a journal file has the header of another one")
         except DamagedJournal as error:
             self._note(file_id, 0, str(error))  # Without the salt nothing in this file can be told from garbage.
             return
-        offset: int | None = self._start.offset if file_id == self._start.file_id else SECTOR
+        if number != self._number:
+            raise WrongDisk(
+                f"{self._folder!r} holds journal {number.place + 1} of {number.journals}, "
+                f"not {self._number.place + 1} of {self._number.journals}",
+                hint="The journal directories, or their disks, were exchanged. Start the bookie with those it had.",
+            )
+        if is_marked and self._start.offset > SECTOR and not ends_group(data, self._start.offset, self._start.number):
+            self._note(file_id, self._start.offset, "the group before the last checkpoint's mark is gone")
+        offset: int | None = self._start.offset if is_marked else SECTOR
         while offset is not None:
             verdict, group = read_group(data, salt, offset)
             if group is not None:

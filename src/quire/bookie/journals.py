@@ -5,12 +5,14 @@ of their own, so durability is always asked of the journal of a ledger.
 """
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Self
 
 from quire.bookie.journal import Damage, Journal, JournalMark, JournalSettings, Replay
-from quire.codec.journal import Record
+from quire.codec.journal import JournalNumber, Record
 from quire.errors import invariant
 from quire.runtime import Disk, Runtime
 from quire.types import LedgerId
@@ -33,25 +35,46 @@ class Journals:
         *,
         after: Sequence[JournalMark],
         on_durable: Callable[[int, int], None],
+        on_written: Callable[[int, int], None] | None = None,
         on_failure: Callable[[Exception], None],
     ) -> Self:
-        """Begin a new file in each folder. `on_durable` is told which journal, and up to which record.
+        """Begin a new file in each folder. `on_durable` is told which journal, and up to which record; `on_written` the
+        same of groups with records that do not wait for the flush.
 
         The first failure of any of them is told to `on_failure`; whoever waits for durability gets it too.
         """
         journals = cls()
+        try:
+            await journals._open(runtime, folders, settings, after, on_durable, on_written, on_failure)
+        except BaseException:
+            await journals.aclose()
+            raise
+        return journals
+
+    async def _open(
+        self,
+        runtime: Runtime,
+        folders: Sequence[str],
+        settings: JournalSettings,
+        after: Sequence[JournalMark],
+        on_durable: Callable[[int, int], None],
+        on_written: Callable[[int, int], None] | None,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
         for number, (folder, mark) in enumerate(zip(folders, after, strict=True)):
-            journals._waiting.append(deque())
+            self._waiting.append(deque())
             journal = await Journal.open(
                 runtime,
                 folder,
                 settings,
                 after=mark,
-                on_durable=journals._told(number, on_durable),
-                on_failure=lambda error: journals._fail(error, on_failure),
+                number=JournalNumber(number, len(folders)),
+                on_durable=self._told(number, on_durable),
+                on_failure=lambda error: self._fail(error, on_failure),
             )
-            journals.all.append(journal)
-        return journals
+            if on_written is not None:
+                journal.on_written = functools.partial(on_written, number)
+            self.all.append(journal)
 
     def _told(self, journal: int, on_durable: Callable[[int, int], None]) -> Callable[[int], None]:
         waiting = self._waiting[journal]
@@ -118,16 +141,20 @@ class Journals:
             await journal.free_before(mark)
 
     async def aclose(self) -> None:
-        """Write what is queued in each, then close."""
-        for journal in self.all:
-            await journal.aclose()
+        """Write what is queued in each, then close. One that fails does not keep the others open."""
+        async with AsyncExitStack() as stack:
+            for journal in self.all:
+                stack.push_async_callback(journal.aclose)
 
 
 class Replays:
     """Reads several journals back, one after the other. Afterwards `ends` and `damages` hold one item for each."""
 
     def __init__(self, disk: Disk, folders: Sequence[str], *, start: Sequence[JournalMark]) -> None:
-        self._replays = [Replay(disk, folder, start=mark) for folder, mark in zip(folders, start, strict=True)]
+        self._replays = [
+            Replay(disk, folder, start=mark, number=JournalNumber(index, len(folders)))
+            for index, (folder, mark) in enumerate(zip(folders, start, strict=True))
+        ]
 
     async def records(self) -> AsyncIterator[Record]:
         for replay in self._replays:

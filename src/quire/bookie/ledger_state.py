@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from quire.codec.entry import stored_lac
 from quire.codec.index_records import LedgerRecord
 from quire.protocol.fencing import LedgerGate
 from quire.types import NO_ENTRY, EntryId
@@ -31,8 +32,10 @@ class Ledger:
     gate: LedgerGate
     explicit_lac: bytes | None = None
     last: EntryId = NO_ENTRY  # The highest entry id that is here.
+    last_lac: EntryId = NO_ENTRY  # The LAC that the entry of the highest id carries.
     lac: EntryId = NO_ENTRY
     is_lac_known: bool = True
+    touched: int = 0  # When it was last added to, as the storage counts.
     fence_number: int = 0  # Of the fence's record in the journal; 0 if it is in the index already.
     rewrites: int = 0  # Adds that were not behind all others: they may have replaced an entry.
     digest: int = NO_DIGEST_YET  # What `entry_digest` learned of its entries.
@@ -40,6 +43,23 @@ class Ledger:
 
     def record(self) -> LedgerRecord:
         return LedgerRecord(self.gate.master_key, self.gate.fenced, self.explicit_lac, self.gate.limbo)
+
+    @property
+    def is_lac_stored(self) -> bool:
+        """Whether the known LAC would be found again in the last entry or in the explicit LAC."""
+        explicit = NO_ENTRY if self.explicit_lac is None else stored_lac(self.explicit_lac)[1]
+        return self.lac <= max(self.last_lac, explicit)
+
+    def on_entry(self, entry_id: EntryId, lac: EntryId) -> None:
+        """An entry was accepted that carries this LAC."""
+        if entry_id > self.last:
+            self.last, self.last_lac = entry_id, lac
+        else:
+            self.rewrites += 1
+            if entry_id == self.last:
+                self.last_lac = lac
+        if lac > self.lac:
+            self.raise_lac(lac)
 
     def raise_lac(self, lac: EntryId) -> None:
         """Take in a LAC that a writer sent."""

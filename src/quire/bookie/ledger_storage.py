@@ -12,33 +12,33 @@ Invariants, of those in the ledger protocol:
 """
 
 import asyncio
-import heapq
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from enum import Enum, auto
 from typing import Final, Self
 
 from quire.bookie.entry_log import EntryLogs
+from quire.bookie.entry_reader import EntryReader
 from quire.bookie.index import DeleteLedger, Index, Operation, PutLocations
-from quire.bookie.journal import Damage, JournalMark
-from quire.bookie.journals import Journals, Replays
+from quire.bookie.journal import Damage
+from quire.bookie.journals import Journals
 from quire.bookie.ledger_state import LacWaiter, Ledger
 from quire.bookie.ledger_table import LedgerTable
 from quire.bookie.read_cache import ReadCache
 from quire.bookie.settings import StorageSettings
+from quire.bookie.storage_start import bring_back, read_checkpoint
 from quire.bookie.write_cache import WriteCache
-from quire.codec.checkpoint import Checkpoint, JournalPlace, decode_checkpoint, encode_checkpoint
+from quire.codec.checkpoint import Checkpoint, JournalPlace, encode_checkpoint
 from quire.codec.entry import STORABLE_BYTES_MIN, stored_ids, stored_lac
 from quire.codec.entry_digest import WRONG, check_digest
 from quire.codec.entry_log import Location
-from quire.codec.journal import EXPLICIT_LAC, FENCE, LEDGER_KEY, Record
+from quire.codec.journal import EXPLICIT_LAC, FENCE, LEDGER_KEY
 from quire.codec.wire.availability import EntryAvailability
-from quire.errors import Damaged, DamagedEntry, DamagedJournal, InvalidArgument, InvariantBroken, WrongDisk
+from quire.errors import Damaged, DamagedEntry, InvalidArgument, InvariantBroken, StoreClosed
 from quire.protocol.fencing import Refusal
-from quire.runtime import Runtime, read_file, replace_file
+from quire.runtime import Runtime, replace_file
 from quire.types import NO_ENTRY, EntryId, LedgerId
 
-Observe = Callable[[str, float], None]  # A stage of the work, and how many seconds it took.
 OpenIndex = Callable[[int | None], Index]  # Given the position it must have reached; None for a new bookie.
 
 _LOCATIONS_PER_COMMIT: Final = 4096
@@ -59,11 +59,12 @@ class LedgerStorage:
     def __init__(self, runtime: Runtime, folder: str, index: Index, settings: StorageSettings) -> None:
         self._disk, self._clock, self._settings = runtime.disk, runtime.clock, settings
         self.folder, self.index = folder, index
-        self.observe: Observe = _ignore
         self.logs = EntryLogs(runtime.disk, f"{folder}/entries", log_bytes_max=settings.log_bytes_max)
         self.read_cache = ReadCache(bytes_max=settings.read_cache_bytes_max)
         self.table = LedgerTable(index)
         self.write_cache = WriteCache()
+        self.reader = EntryReader(runtime.clock, index, self.logs, self.table, self.write_cache, self.read_cache)
+        self._touches = 0  # How many adds were accepted.
         self.damages: list[Damage] = []  # What this start found in the journals.
         self.checkpointing = asyncio.Lock()  # Held by whoever needs index and logs to agree meanwhile.
         self._failure: Exception | None = None
@@ -81,6 +82,7 @@ class LedgerStorage:
         journal_runtime: Runtime | None = None,
         is_new: bool = True,
         on_durable: Callable[[int, int], None],
+        on_written: Callable[[int, int], None] | None = None,
         on_failure: Callable[[Exception], None],
     ) -> Self:
         """Bring back what an earlier life acknowledged, make it durable anew, and begin new journals.
@@ -89,42 +91,29 @@ class LedgerStorage:
         does not keep the bookie from starting: its ledgers are in limbo then. The journals write through a runtime of
         their own, if there is one, so that their syncs never stand behind reads. Only what `is_new` may be empty.
         """
-        disk, checkpoint = runtime.disk, None
+        disk = runtime.disk
         folders = tuple(journal_folders) or (f"{folder}/journal",)
         for journal_folder in folders:
             await disk.makedirs(journal_folder)
-        if await disk.exists(f"{folder}/checkpoint"):
-            checkpoint = decode_checkpoint(await read_file(disk, f"{folder}/checkpoint"))
-            if len(checkpoint.journals) != len(folders):
-                raise WrongDisk(
-                    f"{folder!r} was written with {len(checkpoint.journals)} journals, not {len(folders)}",
-                    hint="Start the bookie with the journal directories it had: they hold acknowledged entries.",
-                )
-        elif not is_new:
-            raise DamagedJournal(
-                f"{folder!r} has no checkpoint, and is not new",
-                hint="Restore the bookie's folders together: without it acknowledged entries may be missing.",
-            )
+        checkpoint = await read_checkpoint(disk, folder, journals=len(folders), is_new=is_new)
         storage = cls(runtime, folder, open_index(checkpoint.index_position if checkpoint else None), settings)
-        await storage.logs.open()
-        start = (
-            [JournalMark(*place) for place in checkpoint.journals]
-            if checkpoint
-            else [JournalMark(0, 0, 0)] * len(folders)
-        )
-        replays = Replays(disk, folders, start=start)
-        async for record in replays.records():
-            storage._bring_back(record)
-        storage._enter_limbo(replays.damages)
-        storage._journals = await Journals.open(
-            journal_runtime or runtime,
-            folders,
-            settings.journal,
-            after=replays.ends,
-            on_durable=on_durable,
-            on_failure=on_failure,
-        )
-        await storage.checkpoint()
+        try:
+            await storage.logs.open()
+            ends, damages = await bring_back(disk, folders, checkpoint, storage.table, storage.write_cache)
+            storage._enter_limbo(damages)
+            storage._journals = await Journals.open(
+                journal_runtime or runtime,
+                folders,
+                settings.journal,
+                after=ends,
+                on_durable=on_durable,
+                on_written=on_written,
+                on_failure=on_failure,
+            )
+            await storage.checkpoint()
+        except BaseException:
+            await storage.abandon()
+            raise
         return storage
 
     @property
@@ -161,7 +150,15 @@ class LedgerStorage:
     # --- Writing
 
     def add(
-        self, ledger_id: LedgerId, entry_id: EntryId, lac: EntryId, body: bytes, master_key: bytes, *, recovery: bool
+        self,
+        ledger_id: LedgerId,
+        entry_id: EntryId,
+        lac: EntryId,
+        body: bytes,
+        master_key: bytes,
+        *,
+        recovery: bool,
+        deferred: bool = False,
     ) -> int | Refusal:
         """Accept an entry and return the number whose durability acknowledges it, or say why not.
 
@@ -188,14 +185,11 @@ class LedgerStorage:
                 )
             ledger.digest = digest
         self.write_cache.put(ledger_id, entry_id, body)
-        if entry_id > ledger.last:
-            ledger.last = entry_id
-        else:
-            ledger.rewrites += 1
+        self._touches = ledger.touched = self._touches + 1
+        if entry_id <= ledger.last:
             self.read_cache.forget_entry(ledger_id, entry_id)
-        if lac > ledger.lac:
-            ledger.raise_lac(lac)
-        return self.journals.of(ledger_id).append(ledger_id, entry_id, body)
+        ledger.on_entry(entry_id, lac)
+        return self.journals.of(ledger_id).append(ledger_id, entry_id, body, deferred=deferred)
 
     def fence(self, ledger_id: LedgerId, master_key: bytes) -> int | Refusal:
         """Fence a ledger, creating it if need be, and return the number whose durability allows any answer at all."""
@@ -241,46 +235,14 @@ class LedgerStorage:
 
     def cached(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | None:
         """The entry if it is in memory."""
-        body = self.write_cache.get(ledger_id, entry_id)
-        return self.read_cache.get(ledger_id, entry_id) if body is None else body
+        return self.reader.cached(ledger_id, entry_id)
 
     async def read(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | Absence:
         """The entry. Raises `DamagedEntry`, or the disk's error: neither means that there is no such entry."""
-        body = self.cached(ledger_id, entry_id)
-        if body is not None:
-            return body
-        if entry_id < 0 or self.table.find(ledger_id) is None:
-            return self.absence(ledger_id)
-        ahead = self.read_cache.ahead(ledger_id, entry_id)
-        for last_try in (False, True):
-            began = self._clock.monotonic()
-            places = await asyncio.to_thread(self.index.locations, ledger_id, entry_id, None, limit=ahead.entries_max)
-            self.observe("index", self._clock.monotonic() - began)
-            if not places or places[0][0] != entry_id:
-                found = self.cached(ledger_id, entry_id)  # It may have come while the index was being asked.
-                return self.absence(ledger_id) if found is None else found
-            try:
-                return await self._fetch(ledger_id, places, ahead.bytes_max)
-            except DamagedEntry:
-                if last_try:
-                    raise  # The first time, its log may have been compacted away under our hands.
-        raise InvariantBroken("the second try returns or raises")
-
-    async def _fetch(self, ledger_id: LedgerId, places: list[tuple[EntryId, Location]], bytes_max: int) -> bytes:
-        """Read the first of `places`, and the others as far as they follow in the same log."""
-        entry_id, location = places[0]
-        ledger, began = self.table.find(ledger_id), self._clock.monotonic()
-        rewrites = 0 if ledger is None else ledger.rewrites
-        fetched = await self.logs.read_ahead(
-            location, ledger_id, entry_id, entries_max=len(places), bytes_max=bytes_max
-        )
-        self.observe("read", self._clock.monotonic() - began)
-        indexed = dict(places)  # What a crash left in a log is not to be found again by reading past the index.
-        kept = [(each, body) for each, place, body in fetched if indexed.get(each) == place]
-        # Nothing is kept that was deleted, or may have been written anew, while the disk was being read.
-        if ledger is not None and self.table.by_id.get(ledger_id) is ledger and ledger.rewrites == rewrites:
-            self.read_cache.put(ledger_id, kept)
-        return fetched[0][2]
+        body = self.reader.cached(ledger_id, entry_id)
+        if body is None and entry_id >= 0 and self.table.find(ledger_id) is not None:
+            body = await self.reader.read(ledger_id, entry_id)
+        return self.absence(ledger_id) if body is None else body
 
     def absence(self, ledger_id: LedgerId) -> Absence:
         """What to say of an entry that is not here."""
@@ -310,7 +272,10 @@ class LedgerStorage:
         if not ledger.is_lac_known:
             body = await self.read(ledger_id, ledger.last)
             if isinstance(body, bytes):
-                ledger.raise_lac(stored_ids(body)[2])
+                last_id, last_lac = stored_ids(body)[1:]
+                if last_id == ledger.last:
+                    ledger.last_lac = last_lac
+                ledger.raise_lac(last_lac)
             ledger.is_lac_known = True
         return ledger.lac
 
@@ -345,32 +310,42 @@ class LedgerStorage:
         absence = self.absence(ledger_id)
         if absence is not Absence.NO_ENTRY:
             return absence
-        cached = self.write_cache.entry_ids(ledger_id)
-
-        def look() -> EntryAvailability:
-            merged = heapq.merge(cached, self.index.entry_ids(ledger_id))
-            return EntryAvailability.of(entry_id for entry_id, _ in itertools.groupby(merged))
-
-        return await asyncio.to_thread(look)
+        return await self.reader.availability(ledger_id)
 
     # --- Deleting
 
     async def ledger_ids(self) -> list[LedgerId]:
         """Every ledger that is here, ascending."""
-        return self.table.ids(await asyncio.to_thread(self.index.ledgers))
+        return self.table.ids(await self.reader.ask_index(self.index.ledgers))
 
     def is_here(self, ledger_id: LedgerId) -> bool:
         return self.table.find(ledger_id) is not None
 
-    async def delete(self, ledger_ids: Iterable[LedgerId], *, tombstones_until_ms: int) -> None:
-        """Forget ledgers and all their entries. Those that were fenced stay refused to late writers for a while."""
-        task = asyncio.create_task(self._delete(list(ledger_ids), tombstones_until_ms), name="delete ledgers")
+    @property
+    def touches(self) -> int:
+        """A moment, for `delete`: how many adds were accepted so far."""
+        return self._touches
+
+    async def delete(
+        self, ledger_ids: Iterable[LedgerId], *, tombstones_until_ms: int, touched_max: int | None = None
+    ) -> None:
+        """Forget ledgers and all their entries, but not those that were added to after the moment `touched_max`.
+
+        Those that were fenced stay refused to late writers for a while.
+        """
+        touched_max = self._touches if touched_max is None else touched_max
+        work = self._delete(list(ledger_ids), tombstones_until_ms, touched_max)
+        task = asyncio.create_task(work, name="delete ledgers")
         task.add_done_callback(_look_at_error)
         await asyncio.shield(task)  # A thread goes on with what it began, so the lock has to stay until it is done.
 
-    async def _delete(self, ledger_ids: list[LedgerId], tombstones_until_ms: int) -> None:
+    async def _delete(self, ledger_ids: list[LedgerId], tombstones_until_ms: int, touched_max: int) -> None:
         async with self.checkpointing:  # So nothing of theirs is on its way into the index.
-            operations = self.table.begin_drop(ledger_ids, tombstones_until_ms=tombstones_until_ms)
+            self._check_failure()
+            operations = self.table.begin_drop(
+                ledger_ids, tombstones_until_ms=tombstones_until_ms, touched_max=touched_max
+            )
+            self.reader.generation += 1
             try:
                 for operation in operations:
                     if isinstance(operation, DeleteLedger):
@@ -380,6 +355,7 @@ class LedgerStorage:
                     await asyncio.to_thread(self.index.commit, *operations)
             finally:
                 self.table.end_drop()
+                self.reader.generation += 1
 
     # --- Checkpoints
 
@@ -395,15 +371,18 @@ class LedgerStorage:
 
     async def _checkpoint_in_turn(self) -> None:
         async with self.checkpointing:
-            if self._failure is not None:
-                raise self._failure
+            self._check_failure()
             began = self._clock.monotonic()
             try:
                 await self._checkpoint()
-                self.observe("checkpoint", self._clock.monotonic() - began)
-            except Exception as error:
-                self._failure = error
+                self.reader.observe("checkpoint", self._clock.monotonic() - began)
+            except BaseException as error:  # Also when the whole event loop is being ended.
+                self._failure = error if isinstance(error, Exception) else OSError("a checkpoint was cut short")
                 raise
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     async def _checkpoint(self) -> None:
         marks = self.journals.marks  # Before the cache is taken: whatever is before the marks is in it.
@@ -414,10 +393,16 @@ class LedgerStorage:
         places = [(entry[0], entry[1], location) for entry, location in zip(entries, locations, strict=True)]
         position = await asyncio.to_thread(self._commit, states, places)
         self.write_cache.end_flush()
+        self.reader.generation += 1
         checkpoint = Checkpoint(position, tuple(JournalPlace(mark.file_id, mark.offset, mark.number) for mark in marks))
         await replace_file(self._disk, f"{self.folder}/checkpoint", encode_checkpoint(checkpoint))
         await self.journals.free_before(marks)
-        self.table.shrink(self._settings.ledgers_cached_max, busy=self.write_cache.ledgers)
+        self.shrink()
+
+    def shrink(self) -> None:
+        """Keep the state of ledgers in memory within its bound."""
+        if not self.write_cache.flushing_bytes:
+            self.table.shrink(self._settings.ledgers_cached_max, busy=self.write_cache.ledgers)
 
     def _commit(self, states: list[Operation], places: list[tuple[LedgerId, EntryId, Location]]) -> int:
         """Enter all into the index, durably. On a thread. In parts, the last of them synced: a crash in between only
@@ -433,27 +418,6 @@ class LedgerStorage:
 
     # --- Coming back, and going
 
-    def _bring_back(self, record: Record) -> None:
-        """Take in a record of a journal, as it was taken in when it was new."""
-        ledger_id, body = LedgerId(record.ledger_id), bytes(record.body)
-        ledger = self.table.find(ledger_id)
-        if record.entry_id == LEDGER_KEY:
-            if ledger is None:
-                self.table.create(ledger_id, body, revive=True)
-        elif ledger is None:
-            return  # Its key was in a group that cannot be read, or the ledger was deleted since.
-        elif record.entry_id >= 0:
-            self.write_cache.put(ledger_id, EntryId(record.entry_id), body)
-            ledger.last = max(ledger.last, EntryId(record.entry_id))
-            ledger.raise_lac(stored_ids(body)[2])
-        elif record.entry_id == FENCE:
-            ledger.gate.fenced = True
-            self.table.on_change(ledger_id)
-        elif record.entry_id == EXPLICIT_LAC:
-            ledger.explicit_lac = body
-            ledger.raise_lac(stored_lac(body)[1])
-            self.table.on_change(ledger_id)
-
     def _enter_limbo(self, damages: list[list[Damage]]) -> None:
         """Of a damaged journal's ledgers none may be called complete."""
         self.damages = [damage for each in damages for damage in each]
@@ -463,24 +427,38 @@ class LedgerStorage:
 
     async def abandon(self) -> None:
         """Let go of everything after a failure, writing nothing more: the next start recovers what was acknowledged."""
-        for close in (self.journals.aclose, self.logs.aclose, lambda: asyncio.to_thread(self.index.close)):
-            try:
-                await close()
-            except (OSError, Damaged):
-                pass  # It has failed before, and has been reported.
+        self._failure = self._failure or OSError("the storage was given up")
+        await self._close(expected=(OSError, Damaged))
 
     async def aclose(self) -> None:
         """Make everything durable and close. What was acknowledged is safe also without it."""
         try:
             await self.checkpoint()
         finally:
-            await self.journals.aclose()
-            await self.logs.aclose()
-            await asyncio.to_thread(self.index.close)
+            self._failure = self._failure or StoreClosed("the storage is closed")
+            await self._close(expected=())
+
+    async def _close(self, *, expected: tuple[type[Exception], ...]) -> None:
+        """Close every part, whatever the others do. What is `expected` has happened before, and was reported then."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(_closed, lambda: asyncio.to_thread(self.index.close), expected)
+            stack.push_async_callback(_closed, self.reader.aclose, expected)
+            stack.push_async_callback(_closed, self.logs.aclose, expected)
+            stack.push_async_callback(_closed, self._settled, expected)
+            if self._journals is not None:
+                stack.push_async_callback(_closed, self._journals.aclose, expected)
+
+    async def _settled(self) -> None:
+        """Return when no checkpoint and no deletion is under way. None begins after a failure."""
+        async with self.checkpointing:
+            pass
 
 
-def _ignore(_: str, __: float) -> None:
-    """Nobody measures."""
+async def _closed(close: Callable[[], Awaitable[None]], expected: tuple[type[Exception], ...]) -> None:
+    try:
+        await close()
+    except expected:
+        pass
 
 
 def _look_at_error(task: asyncio.Task[None]) -> None:

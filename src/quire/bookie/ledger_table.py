@@ -92,12 +92,17 @@ class LedgerTable:
 
     # --- Deleting
 
-    def begin_drop(self, ledger_ids: Iterable[LedgerId], *, tombstones_until_ms: int) -> list[Operation]:
-        """Forget ledgers and return what the index has to do. Call `end_drop` when it has."""
+    def begin_drop(
+        self, ledger_ids: Iterable[LedgerId], *, tombstones_until_ms: int, touched_max: int
+    ) -> list[Operation]:
+        """Forget ledgers and return what the index has to do. Call `end_drop` when it has.
+
+        Those that were added to after `touched_max` stay: somebody may have made a new ledger of the same id.
+        """
         operations: list[Operation] = []
         for ledger_id in ledger_ids:
             ledger = self.find(ledger_id)
-            if ledger is None:
+            if ledger is None or ledger.touched > touched_max:
                 continue
             del self.by_id[ledger_id]
             self._changed.pop(ledger_id, None)
@@ -109,6 +114,10 @@ class LedgerTable:
             ledger.wake_all()
         return operations
 
+    def is_dropping(self, ledger_id: LedgerId) -> bool:
+        """Whether what the index has of a ledger is on its way out."""
+        return ledger_id in self._dropping
+
     def end_drop(self) -> None:
         self._dropping = {}
 
@@ -118,7 +127,11 @@ class LedgerTable:
         if excess <= 0:
             return
         kept = self._changed.keys() | set(busy)
-        idle = [each for each, ledger in self.by_id.items() if each not in kept and not ledger.waiters]
+        idle = [
+            each
+            for each, ledger in self.by_id.items()
+            if each not in kept and not ledger.waiters and ledger.is_lac_stored
+        ]
         for ledger_id in idle[:excess]:
             del self.by_id[ledger_id]
 

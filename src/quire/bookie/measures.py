@@ -20,7 +20,7 @@ def measure(metrics: BookieMetrics, storage: LedgerStorage, service: BookieServi
         if stage == "checkpoint":
             metrics.storage.flush.ok.observe(seconds)
 
-    storage.observe = observe
+    storage.reader.observe = observe
     for journal, figures in zip(storage.journals.all, metrics.journals, strict=True):
         journal.on_group = _on_group(metrics, figures)
         figures.queue_records.read = lambda journal=journal: journal.queued

@@ -96,20 +96,26 @@ def _on_add(connection: "BookieConnection", request: Request, add: AddRequest) -
     result: int | Status
     # What is too short for ids of its own goes by those of the request, as far as it goes: it cannot be stored.
     is_storable = len(body) >= STORABLE_BYTES_MIN
+    deferred = bool(add.write_flags & DEFERRED_SYNC) and not add.recovery
     stored_in, entry_id, lac = stored_ids(body) if is_storable else (add.ledger_id, add.entry_id, NO_ENTRY)
     if service.storage.is_overfull:
         result = Status.ETOOMANYREQUESTS
     else:
         result = service.add(
-            stored_in, entry_id, lac, body, add.master_key, recovery=add.recovery, priority=request.priority > 0
+            stored_in,
+            entry_id,
+            lac,
+            body,
+            add.master_key,
+            recovery=add.recovery,
+            priority=request.priority > 0,
+            deferred=deferred,
         )
     if isinstance(result, Status):
         connection.refuse_add(result)
         connection.send(connection.add_responses.encode(request.txn_id, result, add.ledger_id, add.entry_id))
-    elif add.write_flags & DEFERRED_SYNC and not add.recovery:
-        connection.send(connection.add_responses.encode(request.txn_id, _OK, add.ledger_id, add.entry_id))
     else:
-        connection.acknowledge_v3(result, stored_in, request.txn_id, add.ledger_id, add.entry_id)
+        connection.acknowledge_v3(result, stored_in, request.txn_id, add.ledger_id, add.entry_id, deferred=deferred)
 
 
 def _on_write_lac(connection: "BookieConnection", request: Request, content: WriteLacRequest) -> None:

@@ -115,6 +115,11 @@ class BookieService:
         if self._throttled:
             self.release_throttled()
 
+    def on_written(self, journal: int, number: int) -> None:
+        """The journal's file has the records up to `number`, though a power cut may still take them."""
+        for connection in self._awaiting[journal]:
+            connection.on_written(journal, number)
+
     def throttle(self, connection: "BookieConnection") -> None:
         """More waits than should: read no more from this client until there is room."""
         self.metrics.storage.writes_throttled.value += 1
@@ -163,12 +168,13 @@ class BookieService:
         *,
         recovery: bool,
         priority: bool,
+        deferred: bool = False,
     ) -> int | Status:
         """The number whose durability acknowledges the entry, or why it is not stored."""
         if self.mode is not SpaceMode.WRITABLE and not (priority and self.mode is SpaceMode.READ_ONLY):
             return Status.EREADONLY
         try:
-            result = self.storage.add(ledger_id, entry_id, lac, entry, master_key, recovery=recovery)
+            result = self.storage.add(ledger_id, entry_id, lac, entry, master_key, recovery=recovery, deferred=deferred)
         except InvalidArgument:
             return Status.EBADREQ
         except DamagedEntry as error:

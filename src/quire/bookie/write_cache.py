@@ -6,6 +6,7 @@ Two halves: new entries go into the one while a checkpoint writes the other, and
 from collections.abc import Iterable
 
 from quire.codec.entry_log import Entry
+from quire.errors import invariant
 from quire.types import EntryId, LedgerId
 
 _Half = dict[LedgerId, dict[EntryId, bytes]]
@@ -57,6 +58,7 @@ class WriteCache:
 
     def begin_flush(self) -> list[Entry]:
         """What a checkpoint has to write: everything that waits, by ledger and entry. New entries wait for the next."""
+        invariant(not self._flushing, "a checkpoint begins where another one was given up")
         self._flushing, self._active = self._active, {}
         self.flushing_bytes, self.active_bytes = self.active_bytes, 0
         return [

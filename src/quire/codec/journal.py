@@ -30,8 +30,8 @@ from quire.errors import DamagedJournal
 SECTOR: Final = 512
 _ZERO_SECTOR: Final = bytes(SECTOR)
 
-_FILE_MAGIC: Final = b"QuireJ01"
-_FILE_HEADER: Final = Struct(">8sQQI")  # Magic, file id, salt, checksum of all three.
+_FILE_MAGIC: Final = b"QuireJ02"
+_FILE_HEADER: Final = Struct(">8sQQHHI")  # Magic, file id, salt, which journal of how many, checksum of all these.
 
 _GROUP_MAGIC: Final = b"QGRP"
 _GROUP_HEADER: Final = Struct(
@@ -47,6 +47,19 @@ RECORD_HEADER: Final = Struct(">Iqq")
 LEDGER_KEY: Final = -0x1000
 FENCE: Final = -0x2000
 EXPLICIT_LAC: Final = -0x8000
+
+
+class JournalNumber(NamedTuple):
+    """Which of a bookie's journals this is. Ledgers are dealt out by it, so exchanged journals must be found out."""
+
+    place: int = 0
+    journals: int = 1
+
+
+class FileHeader(NamedTuple):
+    file_id: int
+    salt: int
+    journal: JournalNumber
 
 
 class Record(NamedTuple):
@@ -92,9 +105,9 @@ class Verdict(Enum):
 # --- Writing
 
 
-def encode_file_header(file_id: int, salt: int) -> bytes:
+def encode_file_header(header: FileHeader) -> bytes:
     """The first sector of a journal file."""
-    plain = _FILE_HEADER.pack(_FILE_MAGIC, file_id, salt, 0)[:-4]
+    plain = _FILE_HEADER.pack(_FILE_MAGIC, header.file_id, header.salt, *header.journal, 0)[:-4]
     return (plain + _crc(plain).to_bytes(4)).ljust(SECTOR, b"\0")
 
 
@@ -130,14 +143,21 @@ def _zero_sectors(data: bytes | bytearray) -> int:
 # --- Reading
 
 
-def decode_file_header(data: bytes) -> tuple[int, int]:
-    """The file's id and salt. Raises `DamagedJournal`."""
+def decode_file_header(data: bytes) -> FileHeader:
+    """Raises `DamagedJournal`."""
     if len(data) < _FILE_HEADER.size:
         raise DamagedJournal("a journal file ends within its header")
-    magic, file_id, salt, checksum = _FILE_HEADER.unpack_from(data)
+    magic, file_id, salt, index, count, checksum = _FILE_HEADER.unpack_from(data)
     if magic != _FILE_MAGIC or checksum != _crc(data[: _FILE_HEADER.size - 4]):
         raise DamagedJournal("a journal file does not begin with a journal's header")
-    return file_id, salt
+    return FileHeader(file_id, salt, JournalNumber(index, count))
+
+
+def ends_group(data: bytes, offset: int, number: int) -> bool:
+    """Whether the group of this number ends at `offset`. `data` is the whole file."""
+    if not SECTOR < offset <= len(data):
+        return False
+    return bool(_TRAILER.unpack_from(data, offset - _TRAILER.size) == (number, _WRITTEN))
 
 
 def read_group(data: bytes, salt: int, offset: int) -> tuple[Verdict, Group | None]:

@@ -20,7 +20,6 @@ from quire.errors import (
     MetadataOutcomeUnknown,
     NodeExists,
     NoSuchNode,
-    Refused,
     SessionExpired,
     StoreClosed,
     Unavailable,
@@ -57,7 +56,7 @@ class Bookies:
     ) -> None:
         self._store, self._clock = store, clock
         self._writable_root, self._readonly_root, self._cookies_root = writable_root, readonly_root, cookies_root
-        self._registered: set[BookieId] = set()
+        self._registered: dict[BookieId, Registration] = {}  # The newest of each bookie, also after its end.
 
     # --- Who lives
 
@@ -120,9 +119,10 @@ class Bookies:
         """
         data = encode_service_info(info)
         registration = Registration(self, bookie_id(bookie), data, readonly=readonly, is_dead=is_dead)
-        if bookie in self._registered:
+        before = self._registered.get(bookie)
+        if before is not None and not before.is_over:
             raise BookieRegistered(f"bookie {bookie!r} is registered by this very process", bookie_id=bookie)
-        self._registered.add(bookie)
+        self._registered[bookie] = registration
         try:
             with self._store.watch_session() as session:
                 await registration._enter(wait_s)
@@ -133,7 +133,6 @@ class Bookies:
                     keeper.cancel()
                     await asyncio.wait([keeper])
         finally:
-            self._registered.discard(bookie)
             await registration._leave()
 
     def _path(self, bookie: BookieId, *, readonly: bool) -> str:
@@ -188,7 +187,7 @@ class Registration:
         self._changing = asyncio.Lock()  # A mode change and a re-registration must not cross.
         self._registered_under = self._store.session
         self._over = asyncio.Event()
-        self._refusal: Refused | None = None
+        self._refusal: Exception | None = None
 
     async def set_readonly(self, readonly: bool) -> None:
         """Move to the other list: in there first, then out here, so that nobody misses the bookie."""
@@ -225,7 +224,7 @@ class Registration:
                 registered_under = await self._enter_again(wait_s)
         except StoreClosed:
             return
-        except Refused as error:
+        except Exception as error:  # Whatever it is, the bookie is not listed any more, and has to know.
             self._refusal = error
             self._over.set()
 
@@ -303,13 +302,19 @@ class Registration:
             except NoSuchNode:
                 pass
 
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
     async def _leave(self) -> None:
-        await self._store.finish(self._drop_both)
         self._over.set()
+        await self._store.finish(self._drop_both)
 
     async def _drop_both(self) -> None:
+        """Clean up, perhaps much later: if the bookie was registered again meanwhile, the nodes are not ours."""
         for readonly in (False, True):
-            await self._drop(readonly=readonly)
+            if self._bookies._registered.get(self._bookie) is self:
+                await self._drop(readonly=readonly)
 
 
 def _bookie_at(root: str, name: str) -> BookieId:

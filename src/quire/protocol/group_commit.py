@@ -31,6 +31,11 @@ class GroupCommit:
         self._flushing_to: int | None = None
         self._failed = False
 
+    @property
+    def flushing(self) -> int:
+        """The number of the last write in the group that is being flushed; that of the last durable one if none is."""
+        return self.durable if self._flushing_to is None else self._flushing_to
+
     def on_write(self, size: int) -> int:
         """Take a write of `size` bytes and return its number."""
         self._sizes.append(size)

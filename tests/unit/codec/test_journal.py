@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from quire.codec.journal import (
     RECORD_HEADER,
     SECTOR,
+    FileHeader,
+    JournalNumber,
     Verdict,
     decode_file_header,
     encode_file_header,
@@ -27,7 +29,7 @@ def records(bodies: list[bytes]) -> list[bytes]:
 
 
 def file_of(*groups: list[bytes], room: int = 4 * SECTOR) -> bytes:
-    data = bytearray(encode_file_header(1, SALT))
+    data = bytearray(encode_file_header(FileHeader(1, SALT, JournalNumber())))
     for number, bodies in enumerate(groups, start=1):
         data += encode_group(SALT, len(data), number, records(bodies))
     return bytes(data) + bytes(room)
@@ -150,9 +152,9 @@ def test_any_bytes_are_judged_and_never_raise(data: bytes) -> None:
 
 
 def test_the_file_header_reads_back_and_any_flip_in_it_is_noticed() -> None:
-    header = encode_file_header(2**40, SALT)
+    header = encode_file_header(FileHeader(2**40, SALT, JournalNumber(1, 3)))
     assert len(header) == SECTOR
-    assert decode_file_header(header) == (2**40, SALT)
+    assert decode_file_header(header) == FileHeader(2**40, SALT, JournalNumber(1, 3))
     for position in range(28):
         bad = bytearray(header)
         bad[position] ^= 0x10
