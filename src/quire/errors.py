@@ -7,6 +7,7 @@
     │   │   ├── InvalidPath              a metadata path has empty parts, `..`, control characters
     │   │   └── InvalidName              a bookie id (or another name) breaks its rules
     │   ├── RequestTooLarge          more than one metadata request may carry
+    │   ├── DuplicateEntryId         an entry of this id was written before, or is being written
     │   ├── UnknownScheme            no driver is registered for the URI's scheme
     │   ├── MissingExtra             the driver exists, the library it needs is not installed
     │   └── StoreClosed              the handle was closed before this call
@@ -25,11 +26,15 @@
     │   ├── FolderInUse              another live process works in the same folder
     │   ├── NoSuchEntry              a bookie has the ledger, and not this entry
     │   ├── LedgerFenced             another client recovers, or recovered, this ledger
+    │   ├── LedgerClosed             the ledger is closed, or this handle of it is
     │   ├── WrongPassword            the master key is not the one the ledger was made with
     │   └── BookieReadOnly           the bookie takes no new entries
     ├── Unavailable              not now; retryable
     │   ├── MetadataUnavailable      the store did not answer in time; nothing was written
     │   ├── MetadataOutcomeUnknown   the answer to a write was lost; it may have happened
+    │   ├── NotEnoughBookies         too few bookies live to keep a ledger's promises
+    │   ├── AppendOutcomeUnknown     a ledger could not be written on; the entry may be in it
+    │   ├── RecoveryFailed           too few bookies answered to tell where the ledger ends
     │   ├── BookieUnavailable        the bookie cannot be reached; nothing was sent
     │   ├── BookieBusy               the bookie's queues are full; nothing was stored
     │   ├── BookieOutcomeUnknown     no answer came to a request that was sent; it may have happened
@@ -102,6 +107,12 @@ class RequestTooLarge(CallerMistake):
     """More data, or more operations, than one metadata request may carry."""
 
     hint = "Metadata holds small facts: keep bulk data in ledgers, and split large transactions."
+
+
+class DuplicateEntryId(CallerMistake):
+    """An entry of this id was written before, or is being written."""
+
+    hint = "Each entry id of an advanced ledger is used once."
 
 
 class UnknownScheme(CallerMistake):
@@ -218,6 +229,12 @@ class LedgerFenced(Refused):
     hint = "Open a new writer. Retrying on this one cannot succeed."
 
 
+class LedgerClosed(Refused):
+    """The ledger is closed, or this handle of it is: nothing can be added any more."""
+
+    hint = "Create a new ledger."
+
+
 class WrongPassword(Refused):
     """The master key presented is not the one that the ledger was made with, or the peer is not authenticated."""
 
@@ -250,6 +267,26 @@ class MetadataOutcomeUnknown(Unavailable):
 
     outcome = Outcome.UNKNOWN
     hint = "Read the node before writing again."
+
+
+class NotEnoughBookies(Unavailable):
+    """Fewer bookies live, and are allowed, than the ledger needs."""
+
+    hint = "Start more bookies, or ask for a smaller ensemble. `quire metadata show` lists those that live."
+
+
+class AppendOutcomeUnknown(Unavailable):
+    """The ledger could not be written on after the entry had been sent. It may be in the ledger, or not."""
+
+    retryable = False
+    outcome = Outcome.UNKNOWN
+    hint = "Open the ledger with recovery and look whether the entry is there; then go on in a new ledger."
+
+
+class RecoveryFailed(Unavailable):
+    """Too few bookies answered to tell where the ledger ends. It is as before: anybody may try again."""
+
+    hint = "Bring back the bookies of the ledger's last ensemble, then open it again."
 
 
 class BookieUnavailable(Unavailable):

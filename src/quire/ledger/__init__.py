@@ -1,0 +1,1 @@
+"""The ledger client: replicated, fenced, recoverable ledgers on any cluster of bookies."""
