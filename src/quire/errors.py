@@ -27,13 +27,13 @@
     │   ├── NoSuchEntry              a bookie has the ledger, and not this entry
     │   ├── LedgerFenced             another client recovers, or recovered, this ledger
     │   ├── LedgerClosed             the ledger is closed, or this handle of it is
+    │   ├── AppendOutcomeUnknown     the ledger could not be written on; the entry may be in it
     │   ├── WrongPassword            the master key is not the one the ledger was made with
     │   └── BookieReadOnly           the bookie takes no new entries
     ├── Unavailable              not now; retryable
     │   ├── MetadataUnavailable      the store did not answer in time; nothing was written
     │   ├── MetadataOutcomeUnknown   the answer to a write was lost; it may have happened
     │   ├── NotEnoughBookies         too few bookies live to keep a ledger's promises
-    │   ├── AppendOutcomeUnknown     a ledger could not be written on; the entry may be in it
     │   ├── RecoveryFailed           too few bookies answered to tell where the ledger ends
     │   ├── BookieUnavailable        the bookie cannot be reached; nothing was sent
     │   ├── BookieBusy               the bookie's queues are full; nothing was stored
@@ -235,6 +235,13 @@ class LedgerClosed(Refused):
     hint = "Create a new ledger."
 
 
+class AppendOutcomeUnknown(Refused):
+    """The ledger could not be written on after the entry had been sent. It may be in the ledger, or not."""
+
+    outcome = Outcome.UNKNOWN
+    hint = "Open the ledger with recovery and look whether the entry is there; then go on in a new ledger."
+
+
 class WrongPassword(Refused):
     """The master key presented is not the one that the ledger was made with, or the peer is not authenticated."""
 
@@ -273,14 +280,6 @@ class NotEnoughBookies(Unavailable):
     """Fewer bookies live, and are allowed, than the ledger needs."""
 
     hint = "Start more bookies, or ask for a smaller ensemble. `quire metadata show` lists those that live."
-
-
-class AppendOutcomeUnknown(Unavailable):
-    """The ledger could not be written on after the entry had been sent. It may be in the ledger, or not."""
-
-    retryable = False
-    outcome = Outcome.UNKNOWN
-    hint = "Open the ledger with recovery and look whether the entry is there; then go on in a new ledger."
 
 
 class RecoveryFailed(Unavailable):
