@@ -112,7 +112,7 @@ class Journal:
         self.last_write_s = 0.0  # What the newest group took.
         self.on_group: Callable[[GroupWritten], None] | None = None  # For whoever measures.
         self.on_written: Callable[[int], None] | None = None  # Told of groups with records that wait for no flush.
-        self._is_deferred = False  # Whether such a record is queued.
+        self._last_deferred = 0  # The number of the newest such record.
         self._commit = GroupCommit(group_bytes_max=settings.group_bytes_max)
         self._queue: deque[tuple[bytes, bytes | memoryview]] = deque()
         self._wake = asyncio.Event()
@@ -151,13 +151,14 @@ class Journal:
         For a `deferred` one `on_written` is told when it is in the file, so that it survives the process, before the
         flush that makes it survive the machine.
         """
-        self._is_deferred = self._is_deferred or deferred
         if self._failure is not None:
             raise self._failure
         invariant(not self._closing, "the journal is closed")
         size = RECORD_HEADER.size + len(body)
         self._queue.append((RECORD_HEADER.pack(len(body), ledger_id, entry_id), body))
         number = self._commit.on_write(size)
+        if deferred:
+            self._last_deferred = number
         self._wake.set()
         return number
 
@@ -217,7 +218,7 @@ class Journal:
             await self._open_file.preallocate(self._position, ahead)
             self._allocated = self._position + ahead
         group = encode_group(self._salt, self._position, self._group_number + 1, parts)
-        deferred, self._is_deferred = self._is_deferred and self.on_written is not None, False
+        deferred = self._last_deferred > self._commit.durable and self.on_written is not None
         sync_s = await self._open_file.pwritev([group], self._position, sync=not deferred)
         if deferred and self.on_written is not None:
             self.on_written(self._commit.flushing)

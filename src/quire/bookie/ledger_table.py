@@ -39,6 +39,7 @@ class LedgerTable:
         self._changed: dict[LedgerId, None] = {}  # Ledgers whose record in the index is out of date.
         self._revived: dict[LedgerId, None] = {}  # Ledgers that a recovery brought back: their tombstones are to go.
         self._dropping: dict[LedgerId, bool] = {}  # Deleted, whether or not the index knows yet; True if fenced.
+        self._shrunk_touch = 0  # When the newest of those that left memory was last added to.
         self.is_damaged = index.mark(_DAMAGED) is not None
 
     def find(self, ledger_id: LedgerId) -> Ledger | None:
@@ -101,8 +102,9 @@ class LedgerTable:
         """
         operations: list[Operation] = []
         for ledger_id in ledger_ids:
+            touched = self.by_id[ledger_id].touched if ledger_id in self.by_id else self._shrunk_touch
             ledger = self.find(ledger_id)
-            if ledger is None or ledger.touched > touched_max:
+            if ledger is None or touched > touched_max:
                 continue
             del self.by_id[ledger_id]
             self._changed.pop(ledger_id, None)
@@ -133,7 +135,7 @@ class LedgerTable:
             if each not in kept and not ledger.waiters and ledger.is_lac_stored
         ]
         for ledger_id in idle[:excess]:
-            del self.by_id[ledger_id]
+            self._shrunk_touch = max(self._shrunk_touch, self.by_id.pop(ledger_id).touched)
 
     # --- Damage
 

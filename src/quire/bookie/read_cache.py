@@ -60,6 +60,8 @@ class ReadCache:
             self._next.popitem(last=False)
         bodies = self._bodies.setdefault(ledger_id, {})
         brought = [(entry_id, body) for entry_id, body in entries if entry_id not in bodies]
+        if not brought:
+            return
         size = sum(len(body) for _, body in brought)
         bodies.update(brought)
         self._blocks.append((ledger_id, [entry_id for entry_id, _ in brought], size))

@@ -26,7 +26,7 @@ from quire.errors import (
     VersionConflict,
 )
 from quire.metadata.api import MetadataStore, SessionWatch, wait_any_changed
-from quire.metadata.driver import ANY_VERSION, SessionId, Version
+from quire.metadata.driver import SessionId, Version
 from quire.metadata.paths import join, name_of
 from quire.runtime import Clock
 from quire.types import BookieId, bookie_id
@@ -57,6 +57,7 @@ class Bookies:
         self._store, self._clock = store, clock
         self._writable_root, self._readonly_root, self._cookies_root = writable_root, readonly_root, cookies_root
         self._registered: dict[BookieId, Registration] = {}  # The newest of each bookie, also after its end.
+        self._changing: dict[BookieId, asyncio.Lock] = {}  # Held by whoever changes a bookie's nodes.
 
     # --- Who lives
 
@@ -184,7 +185,8 @@ class Registration:
         self._bookie, self._data = bookie, data
         self.readonly = readonly  # The list it belongs in; a move that failed halfway is repeated.
         self._settled = False
-        self._changing = asyncio.Lock()  # A mode change and a re-registration must not cross.
+        # A mode change, a re-registration and the clean-up of an older registration must not cross.
+        self._changing = bookies._changing.setdefault(bookie, asyncio.Lock())
         self._registered_under = self._store.session
         self._over = asyncio.Event()
         self._refusal: Exception | None = None
@@ -273,7 +275,10 @@ class Registration:
                     return False
                 continue
             if stat is not None:
-                await self._store.set(path, self._data, expected=stat.version)
+                try:
+                    await self._store.set(path, self._data, expected=stat.version)
+                except (NoSuchNode, VersionConflict):
+                    continue  # An older registration of this session was cleaned up meanwhile.
                 return True
 
     async def _drop_dead(self, path: str) -> bool:
@@ -296,11 +301,12 @@ class Registration:
     async def _drop(self, *, readonly: bool) -> None:
         """Remove our node from a list. Another session's stays: it is not ours to say that it is dead."""
         path = self._bookies._path(self._bookie, readonly=readonly)
-        if await self._is_ours(path):
+        stat = await self._store.exists(path)
+        if stat is not None and stat.owner == self._store.session:
             try:
-                await self._store.delete(path, expected=ANY_VERSION)
-            except NoSuchNode:
-                pass
+                await self._store.delete(path, expected=stat.version)
+            except (NoSuchNode, VersionConflict):
+                pass  # Gone, or registered anew since we looked: then it is not ours to remove.
 
     @property
     def is_over(self) -> bool:
@@ -312,9 +318,10 @@ class Registration:
 
     async def _drop_both(self) -> None:
         """Clean up, perhaps much later: if the bookie was registered again meanwhile, the nodes are not ours."""
-        for readonly in (False, True):
+        async with self._changing:
             if self._bookies._registered.get(self._bookie) is self:
-                await self._drop(readonly=readonly)
+                for readonly in (False, True):
+                    await self._drop(readonly=readonly)
 
 
 def _bookie_at(root: str, name: str) -> BookieId:

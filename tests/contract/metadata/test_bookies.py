@@ -20,6 +20,7 @@ from quire.runtime import real_runtime
 from quire.types import BookieId
 from tests.contract.metadata.backends import Backend, expire
 from tests.contract.metadata.clusters import new_cluster
+from tests.waiting import eventually
 
 BK1, BK2, FOUR = BookieId("bk1:3181"), BookieId("bk2:3181"), BookieId("bookie-four")
 
@@ -188,6 +189,84 @@ async def test_a_bookie_that_leaves_while_cut_off_is_not_listed_when_the_link_is
         async for found in cluster.bookies.follow():
             if found == listing(set(), set()):
                 break
+
+
+async def test_the_clean_up_of_a_registration_leaves_a_newer_one_of_the_same_process_alone(
+    backend: Backend, cluster: Cluster
+) -> None:
+    """A bookie stops while it is cut off, and is started again in the same process, under the same session: what the
+    first life still has to remove is what the second one has registered.
+    """
+    store = await backend.open(session_timeout_s=60, operation_timeout_s=5)
+    leaving = await attach_cluster(store, cluster.uri, real_runtime())
+    async with leaving.bookies.register(BK1, info()):
+        await backend.cut(store)
+    assert store._unfinished
+    await backend.mend(store)
+    async with leaving.bookies.register(BK1, info("again")):
+
+        async def is_cleaned_up() -> bool:
+            return not store._unfinished
+
+        await eventually(is_cleaned_up, what="the first registration's clean-up has ended")
+        assert await cluster.bookies.listing() == listing({BK1}, set())
+        assert await cluster.bookies.service_info(BK1) == info("again")
+    assert await cluster.bookies.listing() == listing(set(), set())
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+async def test_the_node_of_a_process_known_to_be_dead_is_taken_over_at_once(
+    backend: Backend, cluster: Cluster, readonly: bool
+) -> None:
+    """Nobody waits for the session's end, which may take a minute. Here the dead one's session lives on."""
+    other = await other_client(backend, cluster)
+    async with other.bookies.register(BK1, info("dead"), readonly=readonly):
+        asked: list[BookieServiceInfo] = []
+
+        def is_dead(found: BookieServiceInfo) -> bool:
+            asked.append(found)
+            return found == info("dead")
+
+        async with cluster.bookies.register(BK1, info(), readonly=readonly, is_dead=is_dead):
+            assert asked == [info("dead")]
+            assert await cluster.bookies.service_info(BK1) == info()
+            path = f"{cluster.paths.readonly if readonly else cluster.paths.writable}/{BK1}"
+            stat = await cluster.store.exists(path)
+            assert stat is not None
+            assert stat.owner == cluster.store.session
+
+
+async def test_the_node_of_a_process_that_may_live_is_not_taken_over(backend: Backend, cluster: Cluster) -> None:
+    """Whether it is another process, or its data says nothing that could be judged."""
+    other = await other_client(backend, cluster)
+    async with other.bookies.register(BK1, info("alive")):
+        with pytest.raises(BookieRegistered):
+            async with cluster.bookies.register(BK1, info(), is_dead=lambda found: found == info("dead")):
+                raise AssertionError("two processes are the same bookie")
+        assert await cluster.bookies.service_info(BK1) == info("alive")
+    await other.store.create(f"{cluster.paths.writable}/{BK2}", b"\x32\x7f", ephemeral=True)
+    with pytest.raises(BookieRegistered):
+        async with cluster.bookies.register(BK2, info(), is_dead=lambda _: True):
+            raise AssertionError("taken over without knowing what it is")
+
+
+async def test_a_registration_that_cannot_be_renewed_for_any_reason_says_so(backend: Backend, cluster: Cluster) -> None:
+    """Also if the reason is a bug: a bookie that serves, is listed nowhere and does not know it would be no use.
+
+    Method: while the bookie is cut off another one takes its place; to ask whether that one is dead raises.
+    """
+
+    def is_dead(_: BookieServiceInfo) -> bool:
+        raise ZeroDivisionError("a bug")
+
+    store = await backend.open()
+    bookies = (await attach_cluster(store, cluster.uri, real_runtime())).bookies
+    async with bookies.register(BK1, info(), is_dead=is_dead) as registration:
+        await backend.cut(store)
+        async with asyncio.timeout(30), cluster.bookies.register(BK1, info("other"), wait_s=20):
+            await backend.mend(store)
+            with pytest.raises(ZeroDivisionError):
+                await registration.wait_lost()
 
 
 @pytest.mark.parametrize("steps", range(0, 40, 3))

@@ -354,6 +354,44 @@ def test_reads_that_wait_for_the_disk_are_bounded_and_refused_beyond(version: Ve
     with_bookie(check)
 
 
+def test_batches_that_wait_for_the_disk_are_bounded_and_refused_beyond() -> None:
+    """Only a few of a connection's batches are in the making; the others wait, and cost memory."""
+
+    async def check(world: World) -> None:
+        await fill(world, 10)
+        await world.restart()
+        world.bookie.host.disk.faults.latency_by_operation_s["read"] = (5.0, 5.0)
+        client = await world.connect()
+        client.send(*(batch(number % 10) for number in range(1500)))
+        await client.until(lambda: len(client.frames) >= 490)
+        assert max(len(connection.batches._waiting) for connection in world.service.connections) == 1000
+        assert world.service.metrics.requests.reads_rejected.value == 1500 - 1000 - 4
+        await client.until(lambda: len(client.frames) == 1500)
+        statuses = [v2.decode_batch_read_response(memoryview(frame)[4:])[0] for frame in client.frames]
+        assert statuses == [Status.ETOOMANYREQUESTS] * 496 + [OK] * 1004
+        assert (await world.client.read(V2, LEDGER, 0)).status is OK
+
+    with_bookie(check, settings=bookie_settings(storage=ROOMY))
+
+
+def test_ledgers_that_are_only_read_do_not_pile_up_in_memory() -> None:
+    """Without adds there are no checkpoints, at whose end ledgers leave memory."""
+
+    async def check(world: World) -> None:
+        table, most = world.storage.table, SMALL_STORAGE.ledgers_cached_max
+        for ledger_id in range(40):
+            await world.client.add(V2, ledger_id, 0)
+        await world.until(lambda: not world.storage.is_dirty and len(table.by_id) <= most)
+        world.client.send(*(V2.read(ledger_id, 0) for ledger_id in range(40)))
+        for _ in range(40):
+            assert V2.answer(await world.client.frame()).status is OK
+        assert len(table.by_id) > most
+        await world.pass_time(2.0)  # Four checkpoint intervals, and long before garbage collection.
+        assert len(table.by_id) == most
+
+    with_bookie(check)
+
+
 def test_clients_do_not_wait_for_one_another() -> None:
     async def check(world: World) -> None:
         await fill(world, 50)

@@ -5,21 +5,23 @@ Days pass here in the virtual time of `quire.testing`.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 import pytest
-from tests.unit.bookie.garbage_samples import FOLDER, KEY, ROLLER, Bookie, body, on_bookie, until
+from tests.unit.bookie.garbage_samples import FOLDER, KEY, METADATA, ROLLER, Bookie, body, on_bookie, until
 
 from quire.bookie.garbage import GarbageCollector, GarbageReport, GarbageSettings
 from quire.bookie.index import TOMBSTONE_KEPT_MS
 from quire.codec.entry_log import log_name
 from quire.errors import InvalidArgument, MetadataUnavailable
+from quire.metadata import ANY_VERSION, Cluster, MetadataStore, init_cluster
 from quire.metadata.drivers.memory import MemoryDriver
 from quire.protocol.fencing import Refusal
-from quire.runtime import replace_file
-from quire.types import NO_ENTRY, EntryId, LedgerId
+from quire.runtime import Runtime, replace_file
+from quire.testing import SimBookie, Simulation, sim_cluster, simulate
+from quire.types import NO_ENTRY, BookieId, EntryId, LedgerId
 
 
 async def ledgers_of(bookie: Bookie) -> list[int]:
@@ -74,6 +76,90 @@ def test_a_ledger_that_is_created_meanwhile_stays() -> None:
         assert await ledgers_of(bookie) == [1, 7]
 
     on_bookie(main)
+
+
+class CreatedAgain(GarbageCollector):
+    bookie: Bookie
+
+    async def _check_gone(self, ledger_id: LedgerId) -> None:
+        await super()._check_gone(ledger_id)
+        if ledger_id == 1:  # The store has just said that there is none.
+            await self.bookie.create(1)
+            self.bookie.add(1, 5)
+
+
+def test_an_id_that_is_created_again_after_the_check_keeps_its_entries() -> None:
+    async def main(bookie: Bookie) -> None:
+        await bookie.create(1, 2)
+        await bookie.fill_log(1, 2)
+        await bookie.remove(1, 2)
+        collector = bookie.collector(kind=CreatedAgain)
+        assert isinstance(collector, CreatedAgain)
+        collector.bookie = bookie
+        report = await collector.collect()
+        assert (report.outcome, report.ledgers_deleted) == ("done", 1)
+        assert await ledgers_of(bookie) == [1]
+        await bookie.check(1, 5)
+        await bookie.flush()
+        await bookie.reboot()
+        await bookie.check(1, 5)
+
+    on_bookie(main, seeds=range(3))
+
+
+# --- The metadata store is another one ------------------------------------------------------------------------------
+
+
+async def wipe(store: MetadataStore, path: str = "/") -> None:
+    for name in (await store.children(path)).names:
+        await wipe(store, f"{path.rstrip('/')}/{name}")
+    if path != "/":
+        await store.delete(path, expected=ANY_VERSION)
+
+
+async def set_up_anew(cluster: Cluster, runtime: Runtime) -> None:
+    await wipe(cluster.store)
+    await init_cluster(cluster.store, cluster.uri, runtime)
+
+
+async def set_up_anew_with_the_old_cookies(cluster: Cluster, runtime: Runtime) -> None:
+    stored = await cluster.bookies.cookie(BookieId("b1"))
+    assert stored is not None
+    await set_up_anew(cluster, runtime)
+    await cluster.bookies.create_cookie(stored.cookie)
+
+
+async def forget_the_cookie(cluster: Cluster, _: Runtime) -> None:
+    await cluster.bookies.delete_cookie(BookieId("b1"), expected=ANY_VERSION)
+    await cluster.ledgers.remove(LedgerId(1))
+
+
+@pytest.mark.parametrize("deed", [set_up_anew, set_up_anew_with_the_old_cookies, forget_the_cookie])
+def test_a_metadata_store_that_does_not_know_the_bookie_deletes_nothing(
+    deed: Callable[[Cluster, Runtime], Awaitable[None]],
+) -> None:
+    """To a store that was set up anew, or restored without its ledgers, every ledger of the bookie is gone."""
+
+    async def main(sim: Simulation) -> None:
+        async with sim_cluster(sim) as cluster:
+            await cluster.ledgers.create(METADATA, with_id=1)
+            bookie = SimBookie(sim, "b1", cluster)
+            storage = (await bookie.start()).service.storage
+            storage.add(LedgerId(1), EntryId(0), NO_ENTRY, body(1, 0), KEY, recovery=False)
+            await storage.checkpoint()
+            await deed(cluster, bookie.host.runtime)
+            assert bookie.bookie.garbage is not None
+            report = await bookie.bookie.garbage.collect()
+            assert (report.outcome, report.ledgers_deleted) == ("failed", 0)
+            assert "no longer knows bookie 'b1'" in str(report.error)
+            assert await storage.read(LedgerId(1), EntryId(0)) == body(1, 0)
+            assert bookie.bookie.failure is None, "it goes on serving what it has"
+            await bookie.crash()
+
+    simulate(1, main)
+
+
+# --- Errors of the metadata store -----------------------------------------------------------------------------------
 
 
 class Broken(MemoryDriver):
