@@ -24,7 +24,7 @@ def run(folder: Path, *command: str) -> str:
 
 
 def test_the_program_of_the_readme_is_short_and_works(tmp_path: Path) -> None:
-    (program,) = blocks("README.md", "python")
+    program = blocks("README.md", "python")[0]
     assert len(program.splitlines()) < 20
     for visit in (1, 2, 3):
         assert run(tmp_path, sys.executable, "-c", program) == f"visit number {visit}\n"

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from quire import __version__
-from quire.cli import bench, bookie, metadata
+from quire.cli import bench, bookie, ledger, metadata
 
 app = typer.Typer(
     name="quire",
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.add_typer(metadata.app, name="metadata")
 app.add_typer(bookie.app, name="bookie")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(bench.app, name="bench")
 
 

@@ -25,6 +25,7 @@ from quire.metadata import Cluster, StoredLedger, StoreSettings, open_cluster
 from quire.protocol.placement import BookieView, Placement, RandomPlacement
 from quire.runtime import Runtime, real_runtime
 from quire.types import BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
+from quire.types import ledger_id as ledger_id_of
 
 _DEFAULTS: Final = LedgerSettings()
 
@@ -111,6 +112,11 @@ class LedgerClient:
     def scan(self) -> AsyncIterator[LedgerId]:
         """Every ledger id."""
         return self.ledgers_metadata.scan()
+
+    @staticmethod
+    def id_of(number: int) -> LedgerId:
+        """Raises `InvalidArgument` for what cannot be one."""
+        return ledger_id_of(number)
 
     # --- For the parts
 

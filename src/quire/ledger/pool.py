@@ -75,7 +75,8 @@ class PoolStatistics:
 class BookiePool:
     """The connections to bookies while its block runs. For use within one event loop.
 
-    `health` is for whoever talks to bookies: to report what came of it, and to ask for the order of reads.
+    `health` is for whoever talks to bookies: to report what came of it, and to ask for the order of reads. Failures to
+    connect are reported by the pool itself.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def test_an_answer_from_outside_the_write_set_changes_nothing() -> None:
 
 
 def test_nothing_is_confirmed_while_the_ensemble_changes() -> None:
-    """Scenarios 4 and 7: the new fragment begins behind the last confirmed entry, and a replaced bookie's acks are void."""
+    """Scenarios 4 and 7: a new fragment begins behind the last confirmed entry; a replaced bookie's acks are void."""
     appends = PendingAppends(Quorum(3, 3, 2))
     appends.push(3)
     appends.on_acks(0, E[:3])
