@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from quire.cli.bench_bookie import BookieBench, bench_bookie, bench_restart
+from quire.cli.bench_ledger import LedgerBench, bench_ledger
 from quire.cli.output import out, print_json, run
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
 from quire.runtime import real_runtime
@@ -75,6 +76,52 @@ def bookie(
             f"{figure.entries_per_s:,.0f}",
         )
     out().print(table)
+
+
+@app.command(epilog="Example:  quire bench ledger --entries 100000 --entry-bytes 1024")
+def ledger(
+    entries: Annotated[int, typer.Option(min=1, help="How many entries each ledger gets.")] = 50_000,
+    entry_bytes: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Payload of an entry.")] = 1024,
+    quorum: Annotated[
+        list[str] | None,
+        typer.Option(metavar="E/QW/QA", help="Quorums. Repeat. Default: 1/1/1, 3/3/2, 3/2/2."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure replicated ledgers: one client and as many bookies as needed, each a process of its own."""
+    import uvloop  # As a program that cares for speed would use; the other commands should not wait for it.
+
+    quorums = [_quorum(text) for text in quorum or ("1/1/1", "3/3/2", "3/2/2")]
+    figures = run(
+        bench_ledger([LedgerBench(entries, entry_bytes, each) for each in quorums]),
+        as_json=json,
+        loop_factory=uvloop.new_event_loop,
+    )
+    if json:
+        print_json({"results": [asdict(figure) for figure in figures]})
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for column in ("operation", "E/Qw/Qa"):
+        table.add_column(column)
+    for column in ("bytes", "entries/s", "client CPU µs", "bookies CPU µs"):
+        table.add_column(column, justify="right")
+    for figure in figures:
+        table.add_row(
+            figure.operation,
+            figure.quorum,
+            str(figure.entry_bytes),
+            f"{figure.entries_per_s:,.0f}",
+            f"{figure.client_cpu_us:.1f}",
+            f"{figure.bookies_cpu_us:.1f}",
+        )
+    out().print(table)
+
+
+def _quorum(text: str) -> tuple[int, int, int]:
+    parts = text.split("/")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        raise typer.BadParameter(f"{text!r} is not E/QW/QA, such as 3/3/2")
+    return int(parts[0]), int(parts[1]), int(parts[2])
 
 
 @app.command(epilog="Example:  quire bench restart --entries 1000000")

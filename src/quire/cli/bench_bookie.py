@@ -7,28 +7,22 @@ bounded window. Times of the wall are shown for orientation; on a shared machine
 import asyncio
 import os
 import signal
-import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from quire.cli.bench_process import BookieProcess, running_bookie
 from quire.codec.digest import Crc32cDigest, master_key
 from quire.codec.entry import EntryCodec
 from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
 from quire.errors import BookieFailed, QuireError
-from quire.metadata import Cluster, init_cluster, open_store, parse_uri
+from quire.metadata import init_cluster, open_store, parse_uri
 from quire.rpc.channel import BookieChannel
-from quire.runtime import Runtime, real_runtime
-from quire.types import BookieId, EntryId, LedgerId
+from quire.runtime import real_runtime
+from quire.types import EntryId, LedgerId
 
-_BOOKIE = BookieId("bench")
 _KEY = master_key(b"")
-_TICKS = os.sysconf("SC_CLK_TCK")
-_START_WITHIN_S = 30.0
 _READS_AT_ONCE = 200
 _COLD_ENTRIES_MIN = 500  # Of one ledger.
 
@@ -65,7 +59,7 @@ async def bench_bookie(bench: BookieBench) -> list[BookieFigure]:
         async with open_store(uri, runtime=runtime) as store:
             cluster = await init_cluster(store, uri, runtime)
             figures = []
-            async with _bookie(runtime, cluster, folder) as process:
+            async with running_bookie(runtime, cluster, folder) as process:
                 if bench.ledgers > 1:  # Opening a ledger is not what is measured.
                     opening = replace(bench, entries=bench.ledgers)
                     await _adds(process, opening, version=2, first_ledger=1)
@@ -74,7 +68,7 @@ async def bench_bookie(bench: BookieBench) -> list[BookieFigure]:
                 figures.append(await _adds(process, bench, version=3, first_ledger=1 + bench.ledgers))
             if bench.entries < _COLD_ENTRIES_MIN * bench.ledgers:
                 return figures  # Too short to be read in order: that would measure something else.
-            async with _bookie(runtime, cluster, folder) as process:  # A new one has nothing in memory.
+            async with running_bookie(runtime, cluster, folder) as process:  # A new one has nothing in memory.
                 figures.append(await _reads(process, bench, version=2, first_ledger=1))
                 figures.append(await _reads(process, bench, version=3, first_ledger=1 + bench.ledgers))
                 figures.append(await _batch_reads(process, bench, first_ledger=1))
@@ -99,12 +93,12 @@ async def bench_restart(bench: BookieBench) -> list[RestartFigure]:
         async with open_store(uri, runtime=runtime) as store:
             cluster = await init_cluster(store, uri, runtime)
             figures = []
-            async with _bookie(runtime, cluster, folder) as process:
+            async with running_bookie(runtime, cluster, folder) as process:
                 await _adds(process, bench, version=2, first_ledger=1)
             port = 0
             for after in ("an orderly end", "kill -9"):
                 began = time.perf_counter()
-                async with _bookie(runtime, cluster, folder, old_port=port) as process:
+                async with running_bookie(runtime, cluster, folder, old_port=port) as process:
                     channel, port = await process.connect(), process.port
                     await channel.read(LedgerId(1), EntryId(0))
                     ready_s = time.perf_counter() - began
@@ -114,58 +108,6 @@ async def bench_restart(bench: BookieBench) -> list[RestartFigure]:
                         await _adds(process, replace(bench, entries=5_000), version=2, first_ledger=10**6)
                         os.kill(process.pid, signal.SIGKILL)
             return figures
-
-
-@dataclass(frozen=True, slots=True)
-class _Process:
-    runtime: Runtime
-    pid: int
-    host: str
-    port: int
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-    async def connect(self) -> BookieChannel:
-        return await BookieChannel.connect(self.runtime, self.host, self.port)
-
-
-@asynccontextmanager
-async def _bookie(runtime: Runtime, cluster: Cluster, folder: str, *, old_port: int = 0) -> AsyncIterator[_Process]:
-    """A process, once it is registered; not with `old_port`, where a dead one was."""
-    log = Path(folder, "bookie.log")
-    with open(log, "ab") as output:  # noqa: ASYNC230 - nothing else runs here yet
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "quire", "bookie", "run", "--metadata", cluster.uri.text, "--id", _BOOKIE),
-            *("--data", f"{folder}/bookie", "--listen", "127.0.0.1:0", "--admin", "none"),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-    try:
-        host, port = await _registered(runtime, cluster, process, log, old_port)
-        yield _Process(runtime, process.pid, host, port)
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-async def _registered(
-    runtime: Runtime, cluster: Cluster, process: asyncio.subprocess.Process, log: Path, old_port: int
-) -> tuple[str, int]:
-    deadline_s = runtime.clock.monotonic() + _START_WITHIN_S
-    while process.returncode is None and runtime.clock.monotonic() < deadline_s:
-        try:
-            endpoint = (await cluster.bookies.service_info(_BOOKIE)).rpc_endpoint
-        except QuireError:
-            endpoint = None
-        if endpoint is not None and endpoint.port != old_port:
-            return endpoint.host, endpoint.port
-        await runtime.clock.sleep(0.05)
-    printed = await asyncio.to_thread(log.read_text)
-    raise BookieFailed(f"the bookie did not start: {printed[-500:]}")
 
 
 # --- The client
@@ -202,7 +144,7 @@ class _Window:
             raise BookieFailed(self.problem)
 
 
-async def _adds(process: _Process, bench: BookieBench, *, version: int, first_ledger: int) -> BookieFigure:
+async def _adds(process: BookieProcess, bench: BookieBench, *, version: int, first_ledger: int) -> BookieFigure:
     channel, window = await process.connect(), _Window(bench.window)
     codecs = [EntryCodec(LedgerId(first_ledger + number), Crc32cDigest()) for number in range(bench.ledgers)]
     payload = os.urandom(bench.entry_bytes)
@@ -230,7 +172,7 @@ async def _adds(process: _Process, bench: BookieBench, *, version: int, first_le
     return figure
 
 
-async def _reads(process: _Process, bench: BookieBench, *, version: int, first_ledger: int) -> BookieFigure:
+async def _reads(process: BookieProcess, bench: BookieBench, *, version: int, first_ledger: int) -> BookieFigure:
     channel, meter = await process.connect(), _Meter(process)
     for number in range(bench.ledgers):
         entries = range(len(range(number, bench.entries, bench.ledgers)))
@@ -246,7 +188,7 @@ async def _reads(process: _Process, bench: BookieBench, *, version: int, first_l
     return figure
 
 
-async def _batch_reads(process: _Process, bench: BookieBench, *, first_ledger: int) -> BookieFigure:
+async def _batch_reads(process: BookieProcess, bench: BookieBench, *, first_ledger: int) -> BookieFigure:
     channel, meter = await process.connect(), _Meter(process)
     for number in range(bench.ledgers):
         count = len(range(number, bench.entries, bench.ledgers))
@@ -262,7 +204,7 @@ async def _batch_reads(process: _Process, bench: BookieBench, *, first_ledger: i
 
 
 class _Meter:
-    def __init__(self, process: _Process) -> None:
+    def __init__(self, process: BookieProcess) -> None:
         self._process = process
         self._began = (process.cpu_s(), time.process_time(), time.perf_counter())
 

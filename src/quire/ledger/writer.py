@@ -113,21 +113,39 @@ class LedgerWriter:
 
         Entries of other calls come between only when these do not fit into the window at once.
         """
-        for payload in payloads:
-            if len(payload) > self._payload_bytes_max:
-                raise RequestTooLarge(
-                    f"an entry of {len(payload)} bytes does not fit: {self._payload_bytes_max} is the most",
-                    hint="Split it, or raise the frame limit of bookies and clients.",
-                )
+        entry_ids = await self.enqueue(payloads)
+        if entry_ids:
+            await self._wait_confirmed(entry_ids[-1])
+        return entry_ids
+
+    async def enqueue(self, payloads: Sequence[bytes]) -> list[EntryId]:
+        """Send entries without waiting for them: return their ids once they fit into the window.
+
+        They are acknowledged when `flush` returns, or `last_add_confirmed` has reached them.
+        """
+        self._check_sizes(payloads)
         entry_ids: list[EntryId] = []
         while len(entry_ids) < len(payloads):
             await self._wait_for_room()
             count = self._take(payloads, len(entry_ids))
             pushed = self.last_add_pushed
             entry_ids += map(EntryId, range(pushed + 1 - count, pushed + 1))
-        if entry_ids:
-            await self._wait_confirmed(entry_ids[-1])
         return entry_ids
+
+    async def flush(self) -> EntryId:
+        """Wait until everything sent so far is acknowledged. Returns the last entry."""
+        last = self.last_add_pushed
+        if last > self.last_add_confirmed or self._problem is not None:
+            await self._wait_confirmed(last)
+        return last
+
+    def _check_sizes(self, payloads: Sequence[bytes]) -> None:
+        for payload in payloads:
+            if len(payload) > self._payload_bytes_max:
+                raise RequestTooLarge(
+                    f"an entry of {len(payload)} bytes does not fit: {self._payload_bytes_max} is the most",
+                    hint="Split it, or raise the frame limit of bookies and clients.",
+                )
 
     def _take(self, payloads: Sequence[bytes], place: int) -> int:
         """Queue as many payloads as the window allows, at least one. Returns how many."""
