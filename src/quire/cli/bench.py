@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from quire.cli.bench_bookie import BookieBench, bench_bookie, bench_restart
+from quire.cli.bench_bookie import BookieBench, bench_bookie, bench_flatness, bench_restart
 from quire.cli.bench_ledger import LedgerBench, bench_ledger
 from quire.cli.output import out, print_json, run
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
@@ -122,6 +122,25 @@ def _quorum(text: str) -> tuple[int, int, int]:
     if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         raise typer.BadParameter(f"{text!r} is not E/QW/QA, such as 3/3/2")
     return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+@app.command(epilog="Example:  quire bench flatness --ledgers 10000")
+def flatness(
+    ledgers: Annotated[int, typer.Option(min=2, help="How many ledgers are open.")] = 10_000,
+    entries: Annotated[int, typer.Option(min=1, help="How many entries each turn adds.")] = 50_000,
+    rounds: Annotated[int, typer.Option(min=1, help="How many turns.")] = 5,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure whether adds cost a bookie more when many ledgers are open than when one is, in turns."""
+    pairs = run(bench_flatness(BookieBench(entries, 1024, 1000, ledgers), rounds), as_json=json)
+    if json:
+        print_json({"rounds": [[asdict(one), asdict(many)] for one, many in pairs]})
+        return
+    for one, many in pairs:
+        ratio = many.bookie_cpu_us / one.bookie_cpu_us
+        out().print(
+            f"1 ledger {one.bookie_cpu_us:5.1f} µs   {ledgers} ledgers {many.bookie_cpu_us:5.1f} µs   × {ratio:.2f}"
+        )
 
 
 @app.command(epilog="Example:  quire bench restart --entries 1000000")

@@ -75,6 +75,25 @@ async def bench_bookie(bench: BookieBench) -> list[BookieFigure]:
             return figures
 
 
+async def bench_flatness(bench: BookieBench, rounds: int) -> list[tuple[BookieFigure, BookieFigure]]:
+    """The same adds to one ledger and spread over many that are open, in turns, so that both meet the same machine."""
+    runtime = real_runtime()
+    with tempfile.TemporaryDirectory(prefix="quire-bench-") as folder:
+        uri = parse_uri(f"sqlite:{folder}/metadata.db")
+        async with open_store(uri, runtime=runtime) as store:
+            cluster = await init_cluster(store, uri, runtime)
+            async with running_bookie(runtime, cluster, folder) as process:
+                first = 10 + rounds
+                await _adds(process, replace(bench, entries=bench.ledgers), version=2, first_ledger=first)
+                return [
+                    (
+                        await _adds(process, replace(bench, ledgers=1), version=2, first_ledger=1 + number),
+                        await _adds(process, bench, version=2, first_ledger=first),
+                    )
+                    for number in range(rounds)
+                ]
+
+
 @dataclass(frozen=True, slots=True)
 class RestartFigure:
     """How long a bookie with this much data took to answer again."""
