@@ -258,6 +258,9 @@ class LedgerWriter:
             self._poison(error)
         except TimeoutError:
             self._poison(AppendOutcomeUnknown(f"bookies of ledger {self.id} could not be replaced in time"))
+        except BaseException as error:  # A bug, or the end of the loop: whoever waits is told, not left waiting.
+            self._poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
+            raise
 
     async def _replace_failed(self) -> dict[int, BookieId]:
         """Publish others in the places of those that failed, and be connected to them."""

@@ -7,14 +7,12 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
-import uvloop
 
 from quire.bookie.bookie import Bookie, BookieSettings
 from quire.bookie.identity import BookieFolders
@@ -26,6 +24,8 @@ from quire.metadata import init_cluster, open_cluster, open_store, parse_uri
 from quire.rpc import BookieChannel
 from quire.runtime import AsyncioNetwork, real_runtime
 from quire.types import bookie_id
+from tests.integration.certificates import Certificates
+from tests.integration.conftest import Run
 from tests.simulation.bookie_protocol.raw_client import (
     KEY,
     LEDGER,
@@ -46,37 +46,6 @@ from tests.waiting import eventually
 OK = Status.EOK
 LOOPBACK = "127.0.0.1"
 START_TLS = V3.frame(StartTlsRequest())
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    chosen: Run = request.param
-    return chosen
-
-
-class Certificates:
-    """A certificate for localhost from an authority of its own, made for this run."""
-
-    def __init__(self) -> None:
-        self._authority = trustme.CA()
-        self._certificate = self._authority.issue_cert("localhost")
-
-    def server(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._certificate.configure_cert(context)
-        return context
-
-    def client(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        self._authority.configure_trust(context)
-        return context
-
-
-@pytest.fixture(scope="module")
-def certificates() -> Certificates:
-    return Certificates()
 
 
 @asynccontextmanager

@@ -2,12 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
-import trustme
-import uvloop
 
 from quire.codec.wire import v2, v3
 from quire.codec.wire.codes import Status
@@ -16,42 +13,13 @@ from quire.errors import BookieOutcomeUnknown, BookieUnavailable
 from quire.rpc import BookieChannel, ChannelSettings
 from quire.runtime import AsyncioNetwork, real_runtime
 from quire.types import EntryId
+from tests.integration.certificates import Certificates
+from tests.integration.conftest import Run
 from tests.unit.rpc.scripted_bookie import KEY, LEDGER, ScriptedBookie, Sink, add_frame, add_ok
 
 LOOPBACK = "127.0.0.1"
 OK = Status.EOK
 E3 = EntryId(3)
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    chosen: Run = request.param
-    return chosen
-
-
-class Certificates:
-    """A certificate for localhost from an authority of its own, made for this run."""
-
-    def __init__(self) -> None:
-        self._authority = trustme.CA()
-        self._certificate = self._authority.issue_cert("localhost")
-
-    def server(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._certificate.configure_cert(context)
-        return context
-
-    def client(self) -> ssl.SSLContext:
-        context = ssl.create_default_context()
-        self._authority.configure_trust(context)
-        return context
-
-
-@pytest.fixture(scope="module")
-def certificates() -> Certificates:
-    return Certificates()
 
 
 async def with_bookie(check: Callable[[ScriptedBookie, tuple[str, int]], Awaitable[None]]) -> None:

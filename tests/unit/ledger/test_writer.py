@@ -14,8 +14,10 @@ from quire.errors import (
     WrongPassword,
 )
 from quire.ledger.client import LedgerClient, open_ledgers
+from quire.ledger.ensembles import EnsembleChange
 from quire.ledger.settings import LedgerSettings
-from quire.testing import SimBookie, Simulation, sim_cluster, simulate
+from quire.metadata import StoredLedger
+from quire.testing import SimBookie, Simulation, SimUnhandled, sim_cluster, simulate
 from quire.types import LedgerState
 
 Check = Callable[[Simulation, LedgerClient, list[SimBookie]], Awaitable[None]]
@@ -121,6 +123,30 @@ def test_without_enough_bookies_there_is_no_ledger_and_no_end_without_a_word() -
         assert (await ledgers.ledgers_metadata.read(ledger.id)).metadata.last_entry_id == 0
 
     on_cluster(check)
+
+
+def test_a_bug_in_an_ensemble_change_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever appends is told that the outcome is unknown; the bug itself still comes to light."""
+    told = []
+
+    async def broken(self: EnsembleChange, stored: StoredLedger) -> StoredLedger:
+        raise ZeroDivisionError("planted")
+
+    async def check(sim: Simulation, ledgers: LedgerClient, bookies: list[SimBookie]) -> None:
+        monkeypatch.setattr(EnsembleChange, "publish", broken)
+        async with ledgers.create() as ledger:
+            await ledger.append(b"first")
+            await bookies[0].crash()
+            try:
+                while True:
+                    await ledger.append(b"more")
+            except AppendOutcomeUnknown as error:
+                told.append(str(error))
+
+    with pytest.raises(SimUnhandled, match="planted"):
+        on_cluster(check, seeds=1)
+    assert len(told) == 1
+    assert "planted" in told[0]
 
 
 def test_a_bookie_that_is_not_needed_for_the_quorum_may_be_gone_for_good() -> None:
