@@ -9,7 +9,7 @@ SOAK_SECONDS ?= 3600
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup check format test test-long fuzz interop soak bench protos constraints clean
+.PHONY: help up setup check format test test-long fuzz interop chaos soak bench bench-peer protos constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +42,9 @@ interop: .venv/dev ## Apache BookKeeper's own programs at the other end (needs M
 	tests/interop/build.sh
 	$(BIN)/pytest tests/interop -n $(WORKERS) --dist loadgroup
 
+chaos: .venv/dev ## kill and pause bookies and clients for SECONDS=60 while ledgers are written, then check each ledger
+	QUIRE_CHAOS_SECONDS=$(SECONDS) $(BIN)/pytest -s tests/integration/ledger/test_chaos.py
+
 soak: .venv/dev ## an hour of mixed load on a bookie; SOAK_SECONDS=60 for a minute
 	$(BIN)/python -m tests.soak.bookie --seconds $(SOAK_SECONDS)
 
@@ -50,6 +53,10 @@ bench: .venv/dev ## how much CPU a metadata operation costs, and an entry of a b
 	$(BIN)/quire bench restart
 	$(BIN)/quire bench metadata memory:
 	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/quire bench metadata "sqlite:$$folder/bench.db"
+
+bench-peer: .venv/dev ## our ledgers and Apache's in turns (needs Maven); BENCH='--quorum 3/3/2 --entry-bytes 1024' for less
+	tests/interop/build.sh
+	@export QUIRE_PEER_CLASSPATH="$$($(BIN)/python -m tests.interop.bench_classpath)" && $(BIN)/quire bench ledger --peer apache $(BENCH)
 
 protos: .venv/dev ## generate the message classes from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto protos/bookkeeper_protocol.proto

@@ -179,9 +179,13 @@ class LockLost(Refused):
 class NoSuchLedger(Refused):
     """No metadata is stored for this ledger id."""
 
+    hint = "`quire ledger list` lists those there are."
+
 
 class LedgerExists(Refused):
     """A ledger of this id exists already."""
+
+    hint = "Choose another id, or none: then it gets one of its own."
 
 
 class LedgerIdsExhausted(Refused):
@@ -283,8 +287,9 @@ class NotEnoughBookies(Unavailable):
 
 
 class RecoveryFailed(Unavailable):
-    """Too few bookies answered to tell where the ledger ends. It is as before: anybody may try again."""
+    """Where the ledger ends could not be told. Its writer may be shut out by now; anybody may try again."""
 
+    outcome = Outcome.UNKNOWN
     hint = "Bring back the bookies of the ledger's last ensemble, then open it again."
 
 

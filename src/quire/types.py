@@ -7,11 +7,14 @@ their own rules on construction, so a value that exists is a value that Apache's
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Final, NewType, Self
+from typing import TYPE_CHECKING, Any, Final, NewType, Self
 
 from quire.errors import InvalidArgument, InvalidName
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)
@@ -50,6 +53,12 @@ def ledger_id(number: int) -> LedgerId:
             f"{number} cannot be a ledger id", hint="Ledger ids run from 0 to 9223372036854775807.", ledger_id=number
         )
     return LedgerId(number)
+
+
+def plain_fields(value: "DataclassInstance") -> tuple[Any, ...]:
+    """The fields of a value as its class takes them, for pickling: a read-only mapping cannot be pickled itself."""
+    found = (getattr(value, each.name) for each in fields(value))
+    return tuple(dict(each) if isinstance(each, MappingProxyType) else each for each in found)
 
 
 class DigestType(enum.Enum):
@@ -162,6 +171,9 @@ class LedgerMetadata:
             if _SURROGATE.search(key):
                 return f"custom metadata key {key!r} is not valid text"
         return None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), plain_fields(self)
 
     def __hash__(self) -> int:
         return hash((self.quorum, self.fragments, self.state, self.last_entry_id, self.length, self.ctoken))

@@ -1,4 +1,4 @@
-"""Three bookies for the tests of ledgers: of one kind, or of both."""
+"""Three bookies for the tests of ledgers: of one kind, or of both, in each layout of the metadata."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -14,6 +15,9 @@ from quire.runtime import real_runtime
 from tests.servers.apache_bookie import ApacheBookie, Storage
 from tests.servers.bookie_process import BookieProcess
 from tests.servers.quire_bookie import QuireBookie
+
+# Kinds of their own, each with bookies of both makers: metadata in the layout of that name.
+_OTHER_LAYOUTS: Final = ("flat", "longhierarchical")
 
 
 def kinds(*names: str) -> pytest.MarkDecorator:
@@ -55,6 +59,9 @@ def _members(kind: str, folder: Path, uri: str) -> tuple[BookieProcess, ...]:
         return tuple(ApacheBookie(folder / name, uri, name) for name in ("apache-1", "apache-2", "apache-3"))
     if kind == "quire":
         return tuple(QuireBookie(folder / name, uri, name) for name in ("quire-1", "quire-2", "quire-3"))
+    if kind in _OTHER_LAYOUTS:
+        ours = (QuireBookie(folder / name, uri, name) for name in ("quire-2", "quire-3"))
+        return (ApacheBookie(folder / "apache-1", uri, "apache-1"), *ours)
     assert kind == "mixed"
     return (  # Apache's default storage beside the one that big clusters use.
         ApacheBookie(folder / "apache-1", uri, "apache-1"),
@@ -66,7 +73,8 @@ def _members(kind: str, folder: Path, uri: str) -> tuple[BookieProcess, ...]:
 @contextmanager
 def running_bookies(kind: str, folder: Path, zookeeper: str) -> Iterator[Bookies]:
     """Three new bookies in a new cluster. Blocks; call it from the main thread."""
-    uri = f"zk+hierarchical://{zookeeper}/ledgers-{kind}"
+    layout = kind if kind in _OTHER_LAYOUTS else "hierarchical"
+    uri = f"zk+{layout}://{zookeeper}/ledgers-{kind}"
     asyncio.run(_init(uri))
     bookies = Bookies(kind, uri, _members(kind, folder, uri))
     try:

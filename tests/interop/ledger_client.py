@@ -5,7 +5,7 @@ Payloads are made from a seed and a number on either side, so that what comes ba
 
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -108,6 +108,10 @@ class JavaLedger:
         ids: list[int] = await self._call("handle.append", first=first, count=count, **payloads.arguments)
         return ids
 
+    async def write(self, payloads: Payloads, entry_ids: Sequence[int]) -> None:
+        """Write the payloads of these numbers under the same entry ids, pipelined, to an advanced ledger."""
+        await self._call("handle.write", entries=list(entry_ids), **payloads.arguments)
+
     async def read(self, first: int, last: int, *, unconfirmed: bool = False) -> list[Entry]:
         found = await self._call("handle.read", first=first, last=last, unconfirmed=unconfirmed)
         return [Entry.of(facts) for facts in found]
@@ -188,10 +192,21 @@ class JavaLedgerClient:
         quorum: tuple[int, int, int] = (3, 3, 2),
         custom: Mapping[str, bytes] | None = None,
         deferred: bool = False,
+        advanced: bool = False,
+        ledger_id: int | None = None,
     ) -> JavaLedger:
+        """With `advanced`, `JavaLedger.write` chooses the entry ids; only then can the ledger's id be chosen too."""
         encoded = {key: text(value) for key, value in (custom or {}).items()}
-        arguments: dict[str, Any] = {"quorum": quorum, "custom": encoded, "deferred": deferred, **secret.arguments}
-        return JavaLedger(self._peer, await self._call("client.create", **arguments))
+        facts = await self._call(
+            "client.create",
+            quorum=quorum,
+            custom=encoded,
+            deferred=deferred,
+            advanced=advanced,
+            ledger=ledger_id,
+            **secret.arguments,
+        )
+        return JavaLedger(self._peer, facts)
 
     async def open(self, ledger_id: int, secret: Secret, *, recover: bool = True) -> JavaLedger:
         facts = await self._call("client.open_ledger", ledger=ledger_id, recover=recover, **secret.arguments)
@@ -199,6 +214,9 @@ class JavaLedgerClient:
 
     async def delete(self, ledger_id: int) -> None:
         await self._call("client.delete", ledger=ledger_id)
+
+    async def close(self) -> None:
+        await self._call("client.close")
 
     # --- One bookie at a time; an answer begins with "OK" or the name of Java's exception
 
@@ -263,14 +281,20 @@ class JavaLedgerClient:
         return code, total, free
 
 
+async def mortal_client(peer: JavaPeer, uri: str, wire: Wire, **settings: object) -> JavaLedgerClient:
+    """A client that lives as long as its process."""
+    number = await peer.call("client.open", uri=uri, wire=wire, settings={k: str(v) for k, v in settings.items()})
+    return JavaLedgerClient(peer, number, wire)
+
+
 @asynccontextmanager
 async def connect(peer: JavaPeer, uri: str, wire: Wire, **settings: object) -> AsyncIterator[JavaLedgerClient]:
     """A client with the given settings of Java's besides. Ledgers that it leaves open are abandoned, not sealed."""
-    number = await peer.call("client.open", uri=uri, wire=wire, settings={k: str(v) for k, v in settings.items()})
+    client = await mortal_client(peer, uri, wire, **settings)
     try:
-        yield JavaLedgerClient(peer, number, wire)
+        yield client
     finally:
-        await peer.call("client.close", client=number)
+        await client.close()
 
 
 async def await_entries(ledger: JavaLedger, count: int) -> None:
@@ -282,6 +306,17 @@ async def await_entries(ledger: JavaLedger, count: int) -> None:
         return progress.acknowledged >= count
 
     await eventually(written, what=f"{count} entries are acknowledged")
+
+
+async def follow(reader: JavaLedger, payloads: Payloads, entry: int, *, parallel: bool) -> int:
+    """One long poll: how many entries it brought, which must be the right ones."""
+    answer = await reader.tail(entry, wait_ms=1_000, parallel=parallel)
+    if answer.entry is not None:
+        assert (answer.entry.entry_id, answer.entry.payload) == (entry, payloads[entry])
+        assert answer.lac >= entry
+    elif answer.lac >= entry:  # Confirmed, but asked of a bookie that does not hold it.
+        assert (await reader.read(entry, entry))[0].payload == payloads[entry]
+    return int(answer.lac >= entry)
 
 
 def text(raw: bytes) -> str:

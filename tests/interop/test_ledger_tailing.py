@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
-from tests.interop.ledger_client import JavaLedger, Payloads, Secret, Tail, Wire, await_entries
+from tests.interop.ledger_client import JavaLedger, Payloads, Secret, Tail, Wire, await_entries, follow
 from tests.waiting import eventually
 
 POLL_MS = 20_000  # Much longer than any test takes: whoever waits for it in vain is noticed.
@@ -70,17 +70,6 @@ async def test_a_reader_follows_a_writer_to_the_end(bookies: Bookies, open_clien
     while entries < done.acknowledged:
         entries += await follow(reader, payloads, entries, parallel=parallel)
     assert (await reader.state())["closed"]
-
-
-async def follow(reader: JavaLedger, payloads: Payloads, entry: int, *, parallel: bool) -> int:
-    """One long poll: how many entries it brought, which must be the right ones."""
-    answer = await reader.tail(entry, wait_ms=1_000, parallel=parallel)
-    if answer.entry is not None:
-        assert (answer.entry.entry_id, answer.entry.payload) == (entry, payloads[entry])
-        assert answer.lac >= entry
-    elif answer.lac >= entry:  # Confirmed, but asked of a bookie that does not hold it.
-        assert (await reader.read(entry, entry))[0].payload == payloads[entry]
-    return int(answer.lac >= entry)
 
 
 @kinds("apache", "quire")

@@ -32,7 +32,7 @@ from quire.errors import (
     Unavailable,
 )
 from quire.metadata import Cluster
-from quire.rpc import BookieChannel, ChannelSettings
+from quire.rpc import AddAnswers, BookieChannel, ChannelSettings
 from quire.rpc.errors import status_error
 from quire.runtime import Runtime
 from quire.testing import SimBookie, Simulation, sim_cluster, simulate
@@ -65,11 +65,11 @@ class Sink:
     def __init__(self, world: World, ledger_id: LedgerId, *, deferred: bool = False) -> None:
         self._world, self._ledger_id, self._deferred = world, ledger_id, deferred
 
-    def on_add_answers(self, channel: BookieChannel, answers: list[tuple[EntryId, Status]]) -> None:
-        for entry_id, status in answers:
+    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+        for status, entry_ids in answers:
             if status is Status.EOK:
                 target = self._world.deferred if self._deferred else self._world.acknowledged
-                target.add((self._ledger_id, entry_id))
+                target.update((self._ledger_id, entry_id) for entry_id in entry_ids)
             else:
                 allowed = {Status.EFENCED, Status.EIO, Status.EREADONLY, Status.ETOOMANYREQUESTS}
                 assert status in allowed, f"an add was answered with {status.name}"
@@ -182,8 +182,8 @@ async def add_late(channel: BookieChannel, ledger_id: LedgerId) -> Status:
     answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
     class Late:
-        def on_add_answers(self, channel: BookieChannel, answers: list[tuple[EntryId, Status]]) -> None:
-            answer.set_result(answers[0][1])
+        def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+            answer.set_result(answers[0][0])
 
         def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
             answer.set_exception(error)

@@ -23,7 +23,7 @@ from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
 from quire.errors import NoSuchEntry, QuireError
 from quire.metadata import Cluster, open_cluster
-from quire.rpc import BookieChannel
+from quire.rpc import AddAnswers, BookieChannel
 from quire.runtime import real_runtime
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
 from tests.integration.bookie.bookie_process import BOOKIE, BookieProcess, free_port, new_cluster
@@ -80,9 +80,9 @@ class _Acks:
         self.changed = asyncio.Event()
         self.problems: list[str] = []
 
-    def on_add_answers(self, channel: BookieChannel, answers: list[tuple[EntryId, Status]]) -> None:
-        self.problems += [status.name for _, status in answers if status is not Status.EOK]
-        self.left -= len(answers)
+    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+        self.problems += [status.name for status, _ in answers if status is not Status.EOK]
+        self.left -= sum(len(entry_ids) for _, entry_ids in answers)
         self.changed.set()
 
     def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:

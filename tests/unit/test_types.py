@@ -1,5 +1,7 @@
 """The immutable values: which bookie ids exist, and which ledgers Apache's readers accept."""
 
+import copy
+import pickle
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
@@ -166,6 +168,15 @@ def test_ledgers_are_values() -> None:
         one.custom["k"] = b""  # type: ignore[index]
     with pytest.raises(FrozenInstanceError):
         one.length = 1  # type: ignore[misc]
+
+
+def test_a_ledger_can_be_sent_to_another_process() -> None:
+    """Spark does so with whatever its tasks need."""
+    ledger = replace(LEDGER, custom={"k": b"v"}, password=b"pw", ctime_ms=5, format_version=2)
+    for sent in (pickle.loads(pickle.dumps(ledger)), copy.deepcopy(ledger)):
+        assert sent == ledger
+        with pytest.raises(TypeError):
+            sent.custom["k"] = b""  # type: ignore[index]
 
 
 def test_a_password_does_not_show() -> None:

@@ -13,17 +13,17 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quire.bookie.batch_read import BatchQueue
-from quire.bookie.requests_v2 import on_v2_frame
+from quire.bookie.requests_v2 import on_v2_adds, on_v2_frame
 from quire.bookie.requests_v3 import on_v3_frame
 from quire.bookie.service import BookieService
 from quire.codec.digest import Buffer
-from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
 from quire.codec.wire.frames import FrameSplitter
+from quire.codec.wire.v2_adds import RUN_BYTES_MIN, RUN_START_BYTES, encode_add_oks, run_start
 from quire.codec.wire.v3_adds import AddResponses
 from quire.errors import ProtocolViolation
 from quire.telemetry.events import logger
@@ -42,11 +42,13 @@ _TASKS_MAX: Final = 1000  # Requests of one connection that wait for a disk in a
 class _Acks:
     """What one connection waits for in one journal: by number, ascending in each queue."""
 
-    __slots__ = ("answered", "deferred", "noted", "others", "runs", "v2", "v3")
+    __slots__ = ("answered", "deferred", "noted", "others", "runs", "v2", "v2_arrived", "v3", "v3_arrived")
 
     def __init__(self) -> None:
-        self.v2: deque[tuple[int, LedgerId, EntryId]] = deque()
+        self.v2: deque[tuple[int, LedgerId, Sequence[EntryId]]] = deque()  # Runs: the first number, and the entries.
+        self.v2_arrived = 0  # Entries in those, and in all before them.
         self.v3: deque[tuple[int, int, LedgerId, EntryId]] = deque()
+        self.v3_arrived = 0
         self.deferred: deque[tuple[int, int, LedgerId, EntryId]] = deque()  # These wait for the write, not the flush.
         self.others: deque[tuple[int, Callable[[], None]]] = deque()
         self.runs: deque[tuple[int, float, int]] = deque()  # For the latency: last number, since when, how many adds.
@@ -104,18 +106,32 @@ class BookieConnection(asyncio.Protocol):
         journals = service.storage.journals.all
         records = sum([journal.last for journal in journals])
         is_another = False  # Whether the frame that was under way is complete.
+        run: list[memoryview] = []  # Adds that begin alike, one after the other.
+        start: bytes | None = None
         try:
             for frame in self._splitter.split(data):
                 is_another = True
+                if run:
+                    if bytes(frame[:RUN_START_BYTES]) == start and len(frame) >= RUN_BYTES_MIN:
+                        run.append(frame)
+                        continue
+                    on_v2_adds(self, run)
+                    run = []
                 if self._transport is None:
                     break
                 if self._awaits_tls:
                     raise _early()
                 if frame[0] == 0x0A:
                     on_v3_frame(self, frame)
+                elif (start := run_start(frame)) is not None:
+                    run = [frame]
                 else:
                     on_v2_frame(self, frame)
+            if run:
+                on_v2_adds(self, run)
         except ProtocolViolation as violation:
+            if run:
+                on_v2_adds(self, run)  # They came before, and are whole.
             self._violated(violation)
             return
         for journal, acks in enumerate(self._acks):
@@ -206,10 +222,11 @@ class BookieConnection(asyncio.Protocol):
 
     # --- Acknowledgements
 
-    def acknowledge_v2(self, number: int, ledger_id: LedgerId, entry_id: EntryId) -> None:
-        """Answer an add once its record is durable."""
-        acks = self._acks
-        acks[ledger_id % len(acks)].v2.append((number, ledger_id, entry_id))
+    def acknowledge_v2(self, first: int, ledger_id: LedgerId, entry_ids: Sequence[EntryId]) -> None:
+        """Answer adds once their records are durable, which are numbered from `first` on."""
+        acks = self._acks[ledger_id % len(self._acks)]
+        acks.v2.append((first, ledger_id, entry_ids))
+        acks.v2_arrived += len(entry_ids)
 
     def acknowledge_v3(
         self,
@@ -227,6 +244,7 @@ class BookieConnection(asyncio.Protocol):
         """
         acks = self._acks[stored_in % len(self._acks)]
         (acks.deferred if deferred else acks.v3).append((number, txn_id, ledger_id, entry_id))
+        acks.v3_arrived += not deferred
 
     def on_written(self, journal: int, number: int) -> None:
         """Answer deferred adds up to this record."""
@@ -254,17 +272,14 @@ class BookieConnection(asyncio.Protocol):
         """Answer what is durable now. True if something still waits."""
         acks = self._acks[journal]
         queue = acks.v2
-        if queue and queue[0][0] <= number:
-            if queue[-1][0] <= number:
-                run = [(ledger_id, entry_id) for _, ledger_id, entry_id in queue]
-                queue.clear()
-            else:
-                run = []
-                while queue[0][0] <= number:
-                    _, ledger_id, entry_id = queue.popleft()
-                    run.append((ledger_id, entry_id))
-            acks.answered += len(run)
-            self.send(v2.encode_add_oks(run))
+        while queue and queue[0][0] <= number:
+            first, ledger_id, entry_ids = queue.popleft()
+            count = number - first + 1
+            if count < len(entry_ids):  # The group was full within the run.
+                queue.appendleft((number + 1, ledger_id, entry_ids[count:]))
+                entry_ids = entry_ids[:count]
+            acks.answered += len(entry_ids)
+            self.send(encode_add_oks(ledger_id, entry_ids))
         if acks.v3 and acks.v3[0][0] <= number:
             answers = []
             while acks.v3 and acks.v3[0][0] <= number:
@@ -282,9 +297,9 @@ class BookieConnection(asyncio.Protocol):
         return bool(acks)
 
     def _note_run(self, acks: _Acks, since: float) -> None:
-        arrived = acks.answered + len(acks.v2) + len(acks.v3)
-        if arrived > acks.noted:  # A flush may have answered part of the run before.
-            last = max(acks.v2[-1][0] if acks.v2 else 0, acks.v3[-1][0] if acks.v3 else 0)
+        arrived = acks.v2_arrived + acks.v3_arrived
+        if arrived > acks.noted and (acks.v2 or acks.v3):  # A flush may have answered part of the run before.
+            last = max(acks.v2[-1][0] + len(acks.v2[-1][2]) - 1 if acks.v2 else 0, acks.v3[-1][0] if acks.v3 else 0)
             acks.runs.append((last, since, arrived - acks.noted))
             self.service.metrics.requests.adds_in_progress.value += arrived - acks.noted
             acks.noted = arrived

@@ -5,7 +5,8 @@ Invariants:
   WokenOnce      a waiter is told once: that the LAC passed its own, or that the ledger was fenced or deleted.
 """
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,6 +50,15 @@ class Ledger:
         """Whether the known LAC would be found again in the last entry or in the explicit LAC."""
         explicit = NO_ENTRY if self.explicit_lac is None else stored_lac(self.explicit_lac)[1]
         return self.lac <= max(self.last_lac, explicit)
+
+    def is_continued_by(self, entry_ids: Sequence[EntryId]) -> bool:
+        """Whether these are behind all entries that are here, and each behind the one before."""
+        first, last = entry_ids[0], entry_ids[-1]
+        if first <= self.last:
+            return False
+        if last - first == len(entry_ids) - 1 and tuple(entry_ids) == tuple(range(first, last + 1)):
+            return True  # Nearly always, and quickly told.
+        return all(before < after for before, after in itertools.pairwise(entry_ids))
 
     def on_entry(self, entry_id: EntryId, lac: EntryId) -> None:
         """An entry was accepted that carries this LAC."""

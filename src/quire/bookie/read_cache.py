@@ -1,7 +1,7 @@
 """Entries read ahead of being asked for: whoever reads a ledger in order finds the next ones in memory.
 
 A read that misses fetches what follows it in the log as well: little at first, twice as much as it got each time the
-reader goes on where the last fetch ended. Blocks leave in the order in which they came.
+reader goes on where the last fetch ended, or not far behind. Blocks leave in the order in which they came.
 """
 
 from collections import OrderedDict, deque
@@ -13,6 +13,8 @@ _FIRST_BYTES: Final = 16 << 10
 _FIRST_ENTRIES: Final = 64
 _BYTES_MAX: Final = 1 << 20
 _ENTRIES_MAX: Final = 4096
+_RECORD_BYTES: Final = 64  # What a log has around an entry, and more.
+_STRIDE_MAX: Final = 32  # Of a striped ledger a bookie has, and is asked for, some of so many entries.
 _READERS_MAX: Final = 10_000  # Ledgers of which is remembered where their reader is.
 
 
@@ -44,10 +46,11 @@ class ReadCache:
         """How much to fetch for a miss on this entry, itself included."""
         expected, got = self._next.get(ledger_id, (None, _NOTHING))
         bytes_max = min(_BYTES_MAX, self._bytes_max // 4)
-        if expected != entry_id:
+        if expected is None or not 0 <= entry_id - expected < _STRIDE_MAX:
             return Ahead(min(_FIRST_BYTES, bytes_max), _FIRST_ENTRIES)
+        twice = 2 * (got.bytes_max + got.entries_max * _RECORD_BYTES)  # Else the second of two large ones never fits.
         return Ahead(
-            min(max(2 * got.bytes_max, _FIRST_BYTES), bytes_max),
+            min(max(twice, _FIRST_BYTES), bytes_max),
             min(max(2 * got.entries_max, _FIRST_ENTRIES), _ENTRIES_MAX),
         )
 

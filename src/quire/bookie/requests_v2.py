@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Final
 from quire.bookie.batch_read import BatchRead
 from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
+from quire.codec.wire.v2_adds import decode_add_requests
 from quire.codec.wire.v3_messages import AUTH_DISABLED_PLUGIN, AuthMessage
+from quire.protocol.space import SpaceMode
 
 if TYPE_CHECKING:
     from quire.bookie.connection import BookieConnection
@@ -15,9 +17,6 @@ _OK: Final = Status.EOK
 
 def on_v2_frame(connection: "BookieConnection", frame: memoryview) -> None:
     """Carry out one request. Raises `ProtocolViolation` for what is none: the connection is to be closed."""
-    if frame[0] == v2.VERSION and len(frame) > 1 and frame[1] == v2.ADD_ENTRY:
-        _on_add(connection, frame, v2.VERSION)
-        return
     version, opcode, _ = v2.decode_header(frame)
     if opcode == v2.READ_ENTRY:
         _on_read(connection, frame, version)
@@ -28,6 +27,22 @@ def on_v2_frame(connection: "BookieConnection", frame: memoryview) -> None:
     else:
         v2.decode_auth(frame)  # Nobody has to authenticate: whatever was sent, it is enough.
         connection.send(v2.encode_auth(AuthMessage(AUTH_DISABLED_PLUGIN), version=version))
+
+
+def on_v2_adds(connection: "BookieConnection", frames: list[memoryview]) -> None:
+    """Carry out adds that begin alike: of one ledger, with one key, and without flags."""
+    service = connection.service
+    if service.mode is SpaceMode.WRITABLE and not service.storage.is_overfull:
+        master_key, ledger_id, entry_ids, lacs, entries = decode_add_requests(frames)
+        try:
+            first = service.storage.add_run(ledger_id, entry_ids, lacs, entries, master_key)
+        except OSError:
+            first = None  # The journal has failed: each of them is told so.
+        if first is not None:
+            connection.acknowledge_v2(first, ledger_id, entry_ids)
+            return
+    for frame in frames:
+        _on_add(connection, frame, v2.VERSION)
 
 
 def _on_add(connection: "BookieConnection", frame: memoryview, version: int) -> None:
@@ -51,7 +66,7 @@ def _on_add(connection: "BookieConnection", frame: memoryview, version: int) -> 
         connection.refuse_add(result)
         connection.send(v2.encode_add_response(result, ledger_id, entry_id, version=version))
     elif version == v2.VERSION:
-        connection.acknowledge_v2(result, ledger_id, entry_id)
+        connection.acknowledge_v2(result, ledger_id, (entry_id,))
     else:  # Versions 0 and 1 are answered in kind, and one by one.
         answer = v2.encode_add_response(_OK, ledger_id, entry_id, version=version)
         connection.when_durable(ledger_id, result, lambda: connection.send(answer))

@@ -3,7 +3,7 @@
 Two halves: new entries go into the one while a checkpoint writes the other, and both can be read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from quire.codec.entry_log import Entry
 from quire.errors import invariant
@@ -38,6 +38,14 @@ class WriteCache:
             self.active_bytes -= len(bodies[entry_id])
         bodies[entry_id] = body
         self.active_bytes += len(body)
+
+    def put_new(self, ledger_id: LedgerId, entry_ids: Sequence[EntryId], bodies: Sequence[bytes]) -> None:
+        """Keep several entries whose ids are behind all others of their ledger."""
+        kept = self._active.get(ledger_id)
+        if kept is None:
+            kept = self._active[ledger_id] = {}
+        kept.update(zip(entry_ids, bodies, strict=True))
+        self.active_bytes += sum(map(len, bodies))
 
     def get(self, ledger_id: LedgerId, entry_id: EntryId) -> bytes | None:
         bodies = self._active.get(ledger_id)

@@ -1,23 +1,34 @@
 """`quire bench`: what an operation costs, in CPU time of this process, which holds on a noisy machine."""
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from quire.cli.bench_bookie import BookieBench, bench_bookie, bench_flatness, bench_restart
-from quire.cli.bench_ledger import LedgerBench, bench_ledger
-from quire.cli.output import out, print_json, run
+from quire.cli.bench_figures import Case
+from quire.cli.bench_ledger import LedgerBench, OpenSide, bench_ledger, open_quire
+from quire.cli.bench_tables import latency_table, ratio_table, throughput_table
+from quire.cli.output import counting, out, print_json, run
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
 from quire.runtime import real_runtime
 
 app = typer.Typer(help="Measure what operations cost.", no_args_is_help=True)
 
 _TASKS = 32  # Calls under way at once in the concurrent measurements.
+
+
+class Peer(StrEnum):
+    """Who else can be measured."""
+
+    APACHE = "apache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,43 +89,87 @@ def bookie(
     out().print(table)
 
 
-@app.command(epilog="Example:  quire bench ledger --entries 100000 --entry-bytes 1024")
+@app.command(epilog="Example:  quire bench ledger --quorum 3/3/2 --entry-bytes 1024 --peer apache")
 def ledger(
-    entries: Annotated[int, typer.Option(min=1, help="How many entries each ledger gets.")] = 50_000,
-    entry_bytes: Annotated[int, typer.Option(min=0, metavar="BYTES", help="Payload of an entry.")] = 1024,
+    entries: Annotated[
+        int, typer.Option(min=1, help="How many entries each ledger gets; fewer where that would be over 64 MiB.")
+    ] = 50_000,
+    entry_bytes: Annotated[
+        list[int] | None,
+        typer.Option(min=0, metavar="BYTES", help="Payload of an entry. Repeat. Default: 100, 1024, 32768."),
+    ] = None,
     quorum: Annotated[
         list[str] | None,
         typer.Option(metavar="E/QW/QA", help="Quorums. Repeat. Default: 1/1/1, 3/3/2, 3/2/2."),
+    ] = None,
+    window: Annotated[
+        int, typer.Option(min=1, help="How many entries may wait for their quorum; fewer where that is over 32 MiB.")
+    ] = 10_000,
+    rate: Annotated[int, typer.Option(min=1, help="Entries a second where waits are measured, for up to 5 s.")] = 1000,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="How often each side has its turn. Default: 1, or 5 with a peer.")
+    ] = None,
+    warm_up: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="ENTRIES",
+            help="Written and read before all turns, in up to 8 ledgers. Default: 10000, 300000 with a peer.",
+        ),
+    ] = None,
+    folder: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where bookies keep their data. Default: the system's for /tmp."),
+    ] = None,
+    peer: Annotated[
+        Peer | None, typer.Option(help="Measure this one too, in turns: Apache's Java client on Apache's Java bookies.")
+    ] = None,
+    peer_classpath: Annotated[
+        str,
+        typer.Option(
+            envvar="QUIRE_PEER_CLASSPATH",
+            metavar="JARS",
+            help="The peer's jars, as for java -cp, such as 'bookkeeper-server-4.18.0/lib/*'.",
+        ),
+    ] = "",
+    peer_set: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of the peer's bookies, by its own name. Repeat."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Measure replicated ledgers: one client and as many bookies as needed, each a process of its own."""
     import uvloop  # As a program that cares for speed would use; the other commands should not wait for it.
 
+    sides: list[OpenSide] = [open_quire]
+    if peer is Peer.APACHE:
+        if not peer_classpath:
+            raise typer.BadParameter("name the jars of Apache BookKeeper's server with --peer-classpath")
+        sides.append(_apache(peer_classpath, peer_set or []))
     quorums = [_quorum(text) for text in quorum or ("1/1/1", "3/3/2", "3/2/2")]
-    figures = run(
-        bench_ledger([LedgerBench(entries, entry_bytes, each) for each in quorums]),
-        as_json=json,
-        loop_factory=uvloop.new_event_loop,
+    bench = LedgerBench(
+        cases=tuple(Case(each, size) for size in entry_bytes or (100, 1024, 32_768) for each in quorums),
+        entries=entries,
+        window=window,
+        rate=rate,
+        rounds=rounds or (1 if peer is None else 5),
+        warm_up=warm_up if warm_up is not None else (10_000 if peer is None else 300_000),
     )
-    if json:
-        print_json({"results": [asdict(figure) for figure in figures]})
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for column in ("operation", "E/Qw/Qa"):
-        table.add_column(column)
-    for column in ("bytes", "entries/s", "client CPU µs", "bookies CPU µs"):
-        table.add_column(column, justify="right")
-    for figure in figures:
-        table.add_row(
-            figure.operation,
-            figure.quorum,
-            str(figure.entry_bytes),
-            f"{figure.entries_per_s:,.0f}",
-            f"{figure.client_cpu_us:.1f}",
-            f"{figure.bookies_cpu_us:.1f}",
+    with (
+        tempfile.TemporaryDirectory(prefix="quire-bench-", dir=folder) as place,
+        counting("turns", quiet=json) as turns,
+    ):
+        throughput, latency = run(
+            bench_ledger(bench, sides, place, turns.step), as_json=json, loop_factory=uvloop.new_event_loop
         )
-    out().print(table)
+    if json:
+        figures = {"throughput": [asdict(row) for row in throughput], "latency": [asdict(row) for row in latency]}
+        print_json({"rounds": bench.rounds, "window": window, **figures})
+        return
+    tables = throughput_table(throughput), latency_table(latency), ratio_table(throughput, latency)
+    for table in tables:
+        if table is not None:
+            out().print(table, "")
 
 
 def _quorum(text: str) -> tuple[int, int, int]:
@@ -122,6 +177,15 @@ def _quorum(text: str) -> tuple[int, int, int]:
     if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         raise typer.BadParameter(f"{text!r} is not E/QW/QA, such as 3/3/2")
     return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+def _apache(class_path: str, settings: list[str]) -> OpenSide:
+    from quire.cli.bench_apache import open_apache  # Nobody else needs it.
+
+    pairs = [setting.partition("=") for setting in settings]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise typer.BadParameter("a setting of the peer is NAME=VALUE")
+    return partial(open_apache, class_path=class_path, settings={name: value for name, _, value in pairs})
 
 
 @app.command(epilog="Example:  quire bench flatness --ledgers 10000")

@@ -18,6 +18,12 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _START_WITHIN_S = 30.0
 
 
+def process_cpu_s(pid: int) -> float:
+    """What a process has used so far, in steps of a hundredth of a second."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
 @dataclass(frozen=True, slots=True)
 class BookieProcess:
     """A bookie that runs, and what it has used."""
@@ -28,8 +34,7 @@ class BookieProcess:
     port: int
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return process_cpu_s(self.pid)
 
     async def connect(self) -> BookieChannel:
         return await BookieChannel.connect(self.runtime, self.host, self.port)

@@ -1,19 +1,33 @@
 """`quire ledger`: ledgers from the command line."""
 
+import asyncio
+import json as json_format
+import os
 import sys
-from collections.abc import Awaitable, Callable
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.markup import escape
 
+from quire.cli.ledger_output import facts, plural, print_ledger, print_table, spinning
 from quire.cli.output import counting, out, print_json, run
+from quire.cli.stdin import input_lines
+from quire.errors import InvalidArgument, NoSuchLedger
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.metadata import StoreSettings
-from quire.types import LedgerMetadata, LedgerState
+from quire.ledger.pool import PoolSettings
+from quire.ledger.reader import LedgerEntry
+from quire.ledger.settings import LedgerSettings
+from quire.metadata import StoredLedger, StoreSettings
+from quire.rpc import ChannelSettings
+from quire.types import LedgerId
 
 app = typer.Typer(help="Ledgers: create, write, read, recover and delete them.", no_args_is_help=True)
 T = TypeVar("T")
+
+_READ_AT_ONCE_MAX = 16  # Ledgers' metadata, for a long list.
+_LAC_INTERVAL_S = 0.5  # So that whoever follows sees the last line, too, while the next one is not there.
 
 Metadata = Annotated[
     str,
@@ -27,29 +41,87 @@ Metadata = Annotated[
 ]
 LedgerNumber = Annotated[int, typer.Argument(metavar="LEDGER", min=0, help="The ledger's id.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Password = Annotated[str, typer.Option(metavar="TEXT", help="The ledger's password.")]
-_WINDOW = 1000
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="Give up on any one step after this long.")
+]
+Password = Annotated[
+    str, typer.Option(metavar="TEXT", envvar="QUIRE_LEDGER_PASSWORD", help="The ledger's password.", show_default=False)
+]
+Ensemble = Annotated[int, typer.Option(min=1, help="How many bookies the ledger is spread over.")]
+WriteQuorum = Annotated[int, typer.Option(min=1, help="How many of them get each entry.")]
+AckQuorum = Annotated[int, typer.Option(min=1, help="How many must have it before it counts.")]
+Digest = Annotated[str, typer.Option(help="crc32c, crc32, mac or dummy.")]
+Custom = Annotated[
+    list[str] | None, typer.Option("--custom", metavar="KEY=VALUE", help="Metadata of your own for the ledger. Repeat.")
+]
+ChosenId = Annotated[
+    int | None, typer.Option("--ledger-id", min=0, metavar="ID", help="The id to use, instead of the next free one.")
+]
 
 
-def _on(uri: str, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool) -> T:
+def _on(uri: str, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool, timeout_s: float) -> T:
+    """Run a command's work. A person would rather wait for a busy bookie than be told that it is slow."""
+
     async def connected() -> T:
-        async with open_ledgers(uri, store_settings=StoreSettings(create_missing=False)) as ledgers:
+        settings = LedgerSettings(
+            call_timeout_s=timeout_s, read_timeout_s=timeout_s / 2, explicit_lac_interval_s=_LAC_INTERVAL_S
+        )
+        pool = PoolSettings(channel=ChannelSettings(connect_timeout_s=timeout_s / 2, request_timeout_s=timeout_s))
+        store = StoreSettings(create_missing=False, operation_timeout_s=min(10.0, timeout_s))
+        async with open_ledgers(uri, settings=settings, pool_settings=pool, store_settings=store) as ledgers:
             return await work(ledgers)
 
     return run(connected(), as_json=json)
 
 
+# --- Writing
+
+
+@app.command(epilog="Example:  quire ledger create --ledger-id 7 --custom owner=me --metadata sqlite:./metadata.db")
+def create(
+    metadata: Metadata,
+    ensemble: Ensemble = 3,
+    write_quorum: WriteQuorum = 3,
+    ack_quorum: AckQuorum = 2,
+    digest: Digest = "crc32c",
+    password: Password = "",
+    custom: Custom = None,
+    ledger_id: ChosenId = None,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Create an empty ledger and seal it. To fill one, use write: only who creates a ledger can write to it."""
+
+    async def work(ledgers: LedgerClient) -> StoredLedger:
+        async with ledgers.create(
+            ensemble=ensemble,
+            write_quorum=write_quorum,
+            ack_quorum=ack_quorum,
+            digest=digest,
+            password=password.encode(),
+            custom=_parsed_custom(custom),
+            ledger_id=ledger_id,
+        ) as ledger:
+            pass
+        return ledger.metadata
+
+    print_ledger(_on(metadata, work, json=json, timeout_s=timeout), json=json)
+
+
 @app.command(epilog="Example:  seq 1000 | quire ledger write --metadata sqlite:./metadata.db")
 def write(
     metadata: Metadata,
-    ensemble: Annotated[int, typer.Option(min=1, help="How many bookies the ledger is spread over.")] = 3,
-    write_quorum: Annotated[int, typer.Option(min=1, help="How many of them get each entry.")] = 3,
-    ack_quorum: Annotated[int, typer.Option(min=1, help="How many must have it before it counts.")] = 2,
-    digest: Annotated[str, typer.Option(help="crc32c, crc32, mac or dummy.")] = "crc32c",
+    ensemble: Ensemble = 3,
+    write_quorum: WriteQuorum = 3,
+    ack_quorum: AckQuorum = 2,
+    digest: Digest = "crc32c",
     password: Password = "",
+    custom: Custom = None,
+    ledger_id: ChosenId = None,
     json: Json = False,
+    timeout: Timeout = 30.0,
 ) -> None:
-    """Create a ledger with one entry for each line of standard input, and seal it."""
+    """Create a ledger with one entry for each line of standard input, and seal it. Ctrl-C ends the input."""
 
     async def work(ledgers: LedgerClient) -> dict[str, Any]:
         async with ledgers.create(
@@ -58,118 +130,170 @@ def write(
             ack_quorum=ack_quorum,
             digest=digest,
             password=password.encode(),
+            custom=_parsed_custom(custom),
+            ledger_id=ledger_id,
         ) as ledger:
-            lines: list[bytes] = []
-            with counting("writing entries", quiet=json) as counter:
-                for line in sys.stdin.buffer:
-                    lines.append(line.rstrip(b"\n"))
-                    counter.step()
-                    if len(lines) == _WINDOW:
-                        await ledger.append_many(lines)
-                        lines = []
-                await ledger.append_many(lines)
-            return {"ledger": ledger.id, "entries": ledger.last_add_confirmed + 1}
+            with counting(f"ledger {ledger.id}: entries written", quiet=json) as counter:
+                async with aclosing(input_lines()) as chunks:
+                    async for lines in chunks:
+                        await ledger.enqueue(lines)
+                        for _ in lines:
+                            counter.step()
+                await ledger.flush()
+            return {"ledger": ledger.id, "entries": ledger.last_add_confirmed + 1, "length": ledger.length}
 
-    done = _on(metadata, work, json=json)
+    done = _on(metadata, work, json=json, timeout_s=timeout)
     if json:
         print_json(done)
     else:
-        out().print(f"Ledger [bold]{done['ledger']}[/] has {done['entries']} entries.")
+        out().print(f"Ledger [bold]{done['ledger']}[/] has {plural(done['entries'], 'entry', 'entries')}.")
 
 
-@app.command(epilog="Example:  quire ledger read 7 --metadata sqlite:./metadata.db")
+def _parsed_custom(words: list[str] | None) -> dict[str, bytes]:
+    found = dict[str, bytes]()
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not key or not equals:
+            raise InvalidArgument(f"{word!r} is not KEY=VALUE", hint="Write --custom owner=me, once for each key.")
+        found[key] = value.encode()
+    return found
+
+
+# --- Reading
+
+
+@app.command(epilog="Examples:  quire ledger read 7 --from 100  ·  quire ledger read 7 --follow")
 def read(
     ledger: LedgerNumber,
     metadata: Metadata,
     first: Annotated[int, typer.Option("--from", min=0, help="The first entry.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="The last entry; the end without it.")] = None,
-    recover: Annotated[bool, typer.Option(help="Shut its writer out and seal it first.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "--tail", "-f", help="Wait for more, until the ledger is closed.")
+    ] = False,
+    recover: Annotated[bool, typer.Option("--recover", help="Shut its writer out and seal it first.")] = False,
     password: Password = "",
     json: Json = False,
+    timeout: Timeout = 30.0,
 ) -> None:
-    """Print the entries of a ledger, a line each. Without --recover its writer goes on undisturbed."""
+    """Print the entries of a ledger, a line each. Without --recover its writer goes on undisturbed.
+
+    With --json each entry is a line of its own; a payload that is not UTF-8 is in payload_base64.
+    """
 
     async def work(ledgers: LedgerClient) -> None:
+        if follow and last is not None:
+            raise InvalidArgument("--follow has no last entry", hint="Leave --to or --follow away.")
         async with ledgers.open(ledger, password=password.encode(), recover=recover) as reader:
-            async for entry in reader.read(first, last):
-                if json:
-                    print_json({"entry": entry.entry_id, "payload": entry.payload.decode(errors="replace")})
-                else:
-                    sys.stdout.buffer.write(entry.payload + b"\n")
-        sys.stdout.flush()
+            found = reader.follow(first) if follow else reader.read(first, last)
+            async with aclosing(found) as entries:
+                await _print_entries(entries, json=json, at_once=follow)
 
-    _on(metadata, work, json=json)
+    try:
+        _on(metadata, work, json=json, timeout_s=timeout)
+    except BrokenPipeError:  # Whoever read our output has enough, as `head` has.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@app.command("list", epilog="Example:  quire ledger list --metadata sqlite:./metadata.db")
-def list_ledgers(metadata: Metadata, json: Json = False) -> None:
+async def _print_entries(entries: AsyncIterator[LedgerEntry], *, json: bool, at_once: bool) -> None:
+    write = sys.stdout.buffer.write
+    async for entry in entries:
+        write(_json_line(entry) if json else entry.payload + b"\n")
+        if at_once:
+            sys.stdout.buffer.flush()
+    sys.stdout.buffer.flush()
+
+
+def _json_line(entry: LedgerEntry) -> bytes:
+    try:
+        payload = {"payload": entry.payload.decode()}
+    except UnicodeDecodeError:
+        payload = {"payload_base64": b64encode(entry.payload).decode()}
+    return json_format.dumps({"entry": entry.entry_id, **payload}, ensure_ascii=False).encode() + b"\n"
+
+
+# --- Looking
+
+
+@app.command("list", epilog="Example:  quire ledger list --long --metadata sqlite:./metadata.db")
+def list_ledgers(
+    metadata: Metadata,
+    long: Annotated[bool, typer.Option("--long", "-l", help="Also their state, size and quorums.")] = False,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
     """List the ids of all ledgers."""
 
-    async def work(ledgers: LedgerClient) -> list[int]:
-        return [ledger_id async for ledger_id in ledgers.scan()]
+    async def work(ledgers: LedgerClient) -> tuple[list[LedgerId], list[StoredLedger]]:
+        with counting("listing ledgers", quiet=json) as counter:
+            found: list[LedgerId] = []
+            async for ledger_id in ledgers.scan():
+                found.append(ledger_id)
+                counter.step()
+        return found, await _read_all(ledgers, found, quiet=json) if long else []
 
-    found = _on(metadata, work, json=json)
+    found, stored = _on(metadata, work, json=json, timeout_s=timeout)
     if json:
-        print_json({"ledgers": found})
+        print_json({"ledgers": [facts(each) for each in stored] if long else found})
+    elif long:
+        print_table(stored)
     else:
-        for ledger_id in found:
-            out().print(str(ledger_id))
+        sys.stdout.write("".join(f"{ledger_id}\n" for ledger_id in found))
+
+
+async def _read_all(ledgers: LedgerClient, wanted: list[LedgerId], *, quiet: bool) -> list[StoredLedger]:
+    """The metadata of all that still exist."""
+
+    async def one(ledger_id: LedgerId) -> StoredLedger | None:
+        try:
+            return await ledgers.ledgers_metadata.read(ledger_id)
+        except NoSuchLedger:
+            return None
+
+    found: list[StoredLedger] = []
+    with counting("reading metadata", quiet=quiet) as counter:
+        for place in range(0, len(wanted), _READ_AT_ONCE_MAX):
+            some = await asyncio.gather(*map(one, wanted[place : place + _READ_AT_ONCE_MAX]))
+            found += [each for each in some if each is not None]
+            for _ in some:
+                counter.step()
+    return found
 
 
 @app.command(epilog="Example:  quire ledger show 7 --metadata sqlite:./metadata.db")
-def show(ledger: LedgerNumber, metadata: Metadata, json: Json = False) -> None:
+def show(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Show what the metadata says of a ledger: its state, its quorums, and which bookies have which entries."""
 
-    async def work(ledgers: LedgerClient) -> LedgerMetadata:
-        return (await ledgers.ledgers_metadata.read(ledgers.id_of(ledger))).metadata
+    async def work(ledgers: LedgerClient) -> StoredLedger:
+        return await ledgers.ledgers_metadata.read(ledgers.id_of(ledger))
 
-    _print_ledger(ledger, _on(metadata, work, json=json), json=json)
+    print_ledger(_on(metadata, work, json=json, timeout_s=timeout), json=json)
+
+
+# --- Ending
 
 
 @app.command(epilog="Example:  quire ledger recover 7 --metadata sqlite:./metadata.db")
-def recover(ledger: LedgerNumber, metadata: Metadata, json: Json = False) -> None:
+def recover(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Shut the writer of a ledger out, find its last entry, and seal it there."""
 
-    async def work(ledgers: LedgerClient) -> LedgerMetadata:
-        return (await ledgers.recover(ledger)).metadata
+    async def work(ledgers: LedgerClient) -> StoredLedger:
+        with spinning(f"recovering ledger {ledger}", quiet=json):
+            return await ledgers.recover(ledger)
 
-    _print_ledger(ledger, _on(metadata, work, json=json), json=json)
+    print_ledger(_on(metadata, work, json=json, timeout_s=timeout), json=json)
 
 
 @app.command(epilog="Example:  quire ledger delete 7 --metadata sqlite:./metadata.db")
-def delete(ledger: LedgerNumber, metadata: Metadata, json: Json = False) -> None:
+def delete(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Delete a ledger. Its entries go when the bookies next collect garbage."""
 
     async def work(ledgers: LedgerClient) -> None:
         await ledgers.ledgers_metadata.read(ledgers.id_of(ledger))  # So that a mistyped id is told.
         await ledgers.delete(ledger)
 
-    _on(metadata, work, json=json)
+    _on(metadata, work, json=json, timeout_s=timeout)
     if json:
         print_json({"deleted": ledger})
-
-
-def _print_ledger(ledger: int, metadata: LedgerMetadata, *, json: bool) -> None:
-    quorum, closed = metadata.quorum, metadata.state is LedgerState.CLOSED
-    facts: dict[str, Any] = {
-        "ledger": ledger,
-        "state": metadata.state.name.lower(),
-        "ensemble": quorum.ensemble,
-        "write_quorum": quorum.write,
-        "ack_quorum": quorum.ack,
-        "digest": None if metadata.digest is None else metadata.digest.name.lower(),
-        "entries": metadata.last_entry_id + 1 if closed else None,
-        "length": metadata.length if closed else None,
-        "fragments": [{"first": each.first_entry_id, "bookies": list(each.bookies)} for each in metadata.fragments],
-    }
-    if json:
-        print_json(facts)
-        return
-    console = out()
-    console.print(f"[bold]Ledger {ledger}[/]  {facts['state']}")
-    console.print(f"  quorums  ensemble {quorum.ensemble}, write {quorum.write}, ack {quorum.ack}")
-    console.print(f"  digest   {facts['digest']}")
-    if closed:
-        console.print(f"  entries  {facts['entries']}, {metadata.length} bytes of payload")
-    for each in metadata.fragments:
-        console.print(f"  from {each.first_entry_id:>8}  {escape(', '.join(each.bookies))}")
+    else:
+        out().print(f"Ledger [bold]{ledger}[/] is deleted.")

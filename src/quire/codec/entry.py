@@ -27,6 +27,7 @@ LAC_HEADER_BYTES: Final = 16
 _HEADER = Struct(">qqqq")
 _STORABLE = Struct(">qqq")
 _LAC_HEADER = Struct(">qq")
+_new_entry = tuple.__new__  # Half of what `Entry(…)` costs, and readers make one for each entry.
 
 
 class Entry(NamedTuple):
@@ -45,7 +46,7 @@ class EntryCodec:
     def __init__(self, ledger_id: LedgerId, digest: Digest) -> None:
         self.ledger_id = ledger_id
         self.prefix_bytes = HEADER_BYTES + digest.size
-        self._digest = digest
+        self.digest = digest
 
     def prefix(self, entry_id: EntryId, *parts: Buffer, lac: EntryId, length: int) -> bytes:
         """What goes before the payload `parts`: header and digest. The parts themselves are not copied into it."""
@@ -55,25 +56,25 @@ class EntryCodec:
             raise InvalidArgument(
                 f"entry {entry_id} with LAC {lac} and length {length} does not fit into 64 bits a number"
             ) from error
-        return header + self._digest.of(header, *parts)
+        return header + self.digest.of(header, *parts)
 
     def decode(self, data: Buffer, *, entry_id: EntryId | None) -> Entry:
         """The entry that a bookie sent for `entry_id`. None takes any: whoever asks for the last one cannot know it.
 
         Raises `DamagedEntry`.
         """
-        view = memoryview(data)
         prefix_bytes = self.prefix_bytes
-        if len(view) < prefix_bytes:
-            raise self._damaged(entry_id, f"has {len(view)} bytes, {prefix_bytes} is the least")
-        header = bytes(view[:HEADER_BYTES])
-        payload = bytes(view[prefix_bytes:])  # The one copy: readers own it, and the checksum library needs bytes.
-        if not compare_digest(self._digest.of(header, payload), view[HEADER_BYTES:prefix_bytes]):
+        if len(data) < prefix_bytes:
+            raise self._damaged(entry_id, f"has {len(data)} bytes, {prefix_bytes} is the least")
+        prefix = bytes(data[:prefix_bytes])
+        header = prefix[:HEADER_BYTES]
+        payload = bytes(data[prefix_bytes:])  # The one copy: readers own it, and the checksum library needs bytes.
+        if not compare_digest(self.digest.of(header, payload), prefix[HEADER_BYTES:]):
             raise self._damaged(entry_id, "does not match its digest")
         found_ledger, found_entry, lac, length = _HEADER.unpack(header)
         if found_ledger != self.ledger_id or (entry_id is not None and found_entry != entry_id):
             raise self._damaged(entry_id, f"turned out to be entry {found_entry} of ledger {found_ledger}")
-        return Entry(found_ledger, found_entry, lac, length, payload)
+        return _new_entry(Entry, (found_ledger, found_entry, lac, length, payload))
 
     def encode_lac(self, lac: EntryId) -> bytes:
         """The packet that tells bookies of `lac`."""
@@ -81,16 +82,16 @@ class EntryCodec:
             header = _LAC_HEADER.pack(self.ledger_id, lac)
         except struct.error as error:
             raise InvalidArgument(f"LAC {lac} does not fit into 64 bits") from error
-        return header + self._digest.of(header)
+        return header + self.digest.of(header)
 
     def decode_lac(self, data: Buffer) -> EntryId:
         """The LAC in a packet that a bookie kept. Raises `DamagedEntry`."""
         view = memoryview(data)
-        packet_bytes = LAC_HEADER_BYTES + self._digest.size
+        packet_bytes = LAC_HEADER_BYTES + self.digest.size
         if len(view) < packet_bytes:
             raise self._damaged_lac(f"has {len(view)} bytes, {packet_bytes} is the least")
         header = bytes(view[:LAC_HEADER_BYTES])
-        if not compare_digest(self._digest.of(header), view[LAC_HEADER_BYTES:packet_bytes]):
+        if not compare_digest(self.digest.of(header), view[LAC_HEADER_BYTES:packet_bytes]):
             raise self._damaged_lac("does not match its digest")
         found_ledger, lac = _LAC_HEADER.unpack(header)
         if found_ledger != self.ledger_id:

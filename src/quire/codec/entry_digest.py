@@ -10,6 +10,8 @@ with a MAC, or without a digest, never match; after a few entries nobody tries a
 """
 
 import zlib
+from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
 import google_crc32c
@@ -22,6 +24,7 @@ CRC32: Final = 102
 UNCHECKED: Final = 103
 
 _TRIES_MAX: Final = 8
+_u32 = Struct(">I").unpack_from
 _CRC32_END: Final = HEADER_BYTES + 8
 _CRC32C_END: Final = HEADER_BYTES + 4
 
@@ -39,6 +42,17 @@ def check_digest(entry: bytes, known: int) -> int:
     if _is_crc32(entry):
         return CRC32
     return known + 1 if known < _TRIES_MAX else UNCHECKED
+
+
+def all_match(entries: Sequence[bytes], known: int) -> bool:
+    """Whether it is certain that all of these match the ledger's digest, and nothing is to be learned from them."""
+    if known == CRC32C:
+        value, extend = google_crc32c.value, google_crc32c.extend
+        return all(
+            extend(value(entry[:HEADER_BYTES]), entry[_CRC32C_END:]) == _u32(entry, HEADER_BYTES)[0]
+            for entry in entries
+        )
+    return known == UNCHECKED or (known == CRC32 and all(map(_is_crc32, entries)))
 
 
 def _is_crc32c(entry: bytes) -> bool:

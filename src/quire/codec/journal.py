@@ -111,15 +111,15 @@ def encode_file_header(header: FileHeader) -> bytes:
     return (plain + _crc(plain).to_bytes(4)).ljust(SECTOR, b"\0")
 
 
-def encode_group(salt: int, offset: int, number: int, records: Iterable[bytes | memoryview]) -> bytearray:
-    """A group of records that are encoded already (`RECORD_HEADER`, then the body, as separate items or joined)."""
+def encode_group(salt: int, offset: int, number: int, records: Iterable[bytes | memoryview]) -> list[bytes]:
+    """A group of records that are encoded already (`RECORD_HEADER`, then the body, as separate items or joined), in
+    parts that are to be written one behind the other.
+    """
     data = b"".join(records)
-    group = bytearray(group_size(len(data)))
-    group[_GROUP_HEADER.size : _GROUP_HEADER.size + len(data)] = data
-    _TRAILER.pack_into(group, len(group) - _TRAILER.size, number, _WRITTEN)
-    plain = _GROUP_HEADER.pack(_GROUP_MAGIC, len(data), number, _zero_sectors(group), _crc(data), 0)[:-4]
-    group[: _GROUP_HEADER.size] = plain + _crc(_GROUP_PLACE.pack(salt, offset) + plain).to_bytes(4)
-    return group
+    padding = group_size(len(data)) - _GROUP_HEADER.size - len(data) - _TRAILER.size
+    end = bytes(padding) + _TRAILER.pack(number, _WRITTEN)
+    plain = _GROUP_HEADER.pack(_GROUP_MAGIC, len(data), number, _zero_sectors_of(data), _crc(data), 0)[:-4]
+    return [plain + _crc(_GROUP_PLACE.pack(salt, offset) + plain).to_bytes(4), data, end]
 
 
 def group_size(records_bytes: int) -> int:
@@ -131,6 +131,17 @@ def group_size(records_bytes: int) -> int:
 def _crc(data: bytes) -> int:
     checksum: int = google_crc32c.value(data)
     return checksum
+
+
+def _zero_sectors_of(records: bytes) -> int:
+    """The same of a group with these records, before it is put together. Its last sector ends with the trailer."""
+    first = SECTOR - _GROUP_HEADER.size  # Where the second sector begins in `records`.
+    suspects = records[first::SECTOR]
+    if 0 not in suspects:  # Of each sector one byte is looked at: that settles nearly all.
+        return 0
+    end = group_size(len(records)) - _GROUP_HEADER.size - SECTOR
+    starts = (first + place * SECTOR for place, byte in enumerate(suspects) if not byte)
+    return sum(not records[start : start + SECTOR].strip(b"\0") for start in starts if start < end)
 
 
 def _zero_sectors(data: bytes | bytearray) -> int:

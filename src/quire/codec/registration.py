@@ -10,13 +10,13 @@ which one published half a message.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from quire.codec.damage import INT32_MAX, check_text, decimal, reading
 from quire.codec.messages import read_binary, write_binary
 from quire.codec.pb import bookkeeper_metadata_pb2 as pb
 from quire.errors import DamagedMetadata, InvalidArgument
-from quire.types import BookieId
+from quire.types import BookieId, plain_fields
 
 BOOKIE_RPC: Final = "bookie-rpc"  # The protocol of the endpoint that clients connect to.
 
@@ -53,6 +53,9 @@ class BookieServiceInfo:
         object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
         for text in (*self.properties, *self.properties.values()):
             check_text(text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), plain_fields(self)
 
     @property
     def rpc_endpoint(self) -> Endpoint | None:

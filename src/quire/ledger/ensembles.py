@@ -4,9 +4,9 @@ The writer, a recovery and re-replication write the same metadata. All of them g
 and decide anew from what they find: these are the decisions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quire.errors import LedgerClosed, LedgerFenced, NotEnoughBookies, invariant
 from quire.metadata import StoredLedger
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from quire.ledger.client import LedgerClient
 
 
+RETRY_PAUSE_S: Final = 0.2  # Before bookies that failed just now are tried again, if there are no others.
+
+
 class EnsembleChange:
     """Other bookies in the places of failed ones, from the entry after `confirmed` on.
 
@@ -24,8 +27,16 @@ class EnsembleChange:
     every entry can reach its ack quorum without them. Name those again in the next change.
     """
 
-    def __init__(self, client: "LedgerClient", confirmed: EntryId, failed: Mapping[int, BookieId]) -> None:
+    def __init__(
+        self,
+        client: "LedgerClient",
+        confirmed: EntryId,
+        failed: Mapping[int, BookieId],
+        avoid: Collection[BookieId] = (),
+    ) -> None:
+        """Those to `avoid` failed just now, in this place or another."""
         self._client, self._first, self._failed = client, EntryId(confirmed + 1), failed
+        self._exclude = frozenset({*failed.values(), *avoid})
         self.replaced: dict[int, BookieId] = {}
 
     @property
@@ -54,11 +65,10 @@ class EnsembleChange:
         missing = [p for p, bookie in self._failed.items() if ensemble[p] == bookie]
         if not missing:
             return None
-        exclude = frozenset(self._failed.values())
         without: list[int] = []
         for position in missing:
             try:
-                ensemble[position] = self._client.replacement(metadata, tuple(ensemble), position, exclude)
+                ensemble[position] = self._client.replacement(metadata, tuple(ensemble), position, self._exclude)
                 self.replaced[position] = ensemble[position]
             except NotEnoughBookies:
                 without.append(position)
@@ -79,12 +89,16 @@ def _suffices(metadata: LedgerMetadata, without: list[int]) -> bool:
 
 
 def closed_metadata(
-    metadata: LedgerMetadata, ledger_id: LedgerId, last_entry_id: EntryId, length: int
+    metadata: LedgerMetadata, ledger_id: LedgerId, last_entry_id: EntryId, length: int, *, is_all: bool
 ) -> LedgerMetadata | None:
-    """The writer seals its ledger. A recovery under way is overtaken: the writer knows what it acknowledged.
+    """The writer seals its ledger. If `is_all` that was ever sent, a recovery under way is overtaken: it can find no
+    other end. Else it may have found, and shown to readers, entries of which this writer does not know the fate.
 
-    Raises `LedgerFenced` if the ledger was sealed elsewhere: then what it ends with is not for this writer to say.
+    Raises `LedgerFenced` if the ledger was or will be sealed by another client: then where it ends is not for this
+    writer to say.
     """
+    if metadata.state is LedgerState.IN_RECOVERY and not is_all:
+        raise LedgerFenced(f"ledger {ledger_id} is being recovered by another client", ledger_id=ledger_id)
     if metadata.state is LedgerState.CLOSED:
         if metadata.last_entry_id == last_entry_id:
             return None

@@ -6,7 +6,8 @@ window is in quarantine for a while: the choice of bookies leaves it out, unless
 could not be connected is not tried again for a while, which grows with each failure.
 
 An answer that says no for a good reason (no such entry, fenced, read-only) is not a failure of the bookie. Nor does a
-bookie that cannot be reached come into quarantine: its registration says soon enough whether it lives.
+bookie come into quarantine that cannot be reached, or whose connection broke: its registration says soon enough whether
+it lives. One that lets requests time out does.
 
 Invariants:
   OrderIsComplete    `read_order` returns each candidate exactly once: a bookie in disgrace is still the last resort.
@@ -20,6 +21,7 @@ from types import MappingProxyType
 from typing import Final
 
 from quire.errors import (
+    BookieOutcomeUnknown,
     BookieReadOnly,
     BookieUnavailable,
     CallerMistake,
@@ -56,7 +58,8 @@ class HealthSettings:
     """How long a bookie in quarantine gets no new ledgers."""
 
     unreachable_counts: bool = False
-    """Whether `BookieUnavailable` counts as an error. A bookie that restarts would be avoided for long."""
+    """Whether it counts that a bookie could not be connected, or a connection broke. A bookie that restarts would be
+    avoided for long."""
 
     recent_s: float = 60.0
     """How long a failure, or being slow, puts a bookie behind the others in the order of reads."""
@@ -108,7 +111,7 @@ class BookieHealth:
         record = self._records.setdefault(bookie, _Record())
         record.failures += 1
         record.failed_s = now
-        if isinstance(error, BookieUnavailable) and not self._settings.unreachable_counts:
+        if _is_unreachable(error) and not self._settings.unreachable_counts:
             return
         if now - record.window_began_s >= self._settings.window_s:
             record.window_began_s, record.window_errors = now, 0
@@ -150,9 +153,15 @@ class BookieHealth:
         return MappingProxyType({bookie: each.failures for bookie, each in self._records.items() if each.failures})
 
 
+def _is_unreachable(error: QuireError) -> bool:
+    """Whether there was no connection, or it broke. A deadline that passed is something else."""
+    return isinstance(error, BookieUnavailable | BookieOutcomeUnknown) and not error.facts.get("timed_out")
+
+
 @dataclass(frozen=True, slots=True)
 class _Failure:
     problem: str
+    hint: str
     count: int  # In a row.
     at_s: float
     retry_at_s: float
@@ -182,7 +191,7 @@ class Retries:
         """A try that began then has failed. Returns what to tell those who waited for it."""
         failure = self._failures.get(bookie)
         if failure is None or failure.at_s <= began_s:  # Two tries at the same time are one failure.
-            failure = self._fail(bookie, str(error), now, wait=True)
+            failure = self._fail(bookie, str(error), error.hint, now, wait=True)
         return _leave_alone(bookie, failure, now)
 
     def on_lost(self, bookie: BookieId, now: float, *, made_s: float) -> None:
@@ -194,19 +203,25 @@ class Retries:
             self.forget(bookie)
         else:
             problem = f"bookie {bookie} closes connections as soon as they are made"
-            self._fail(bookie, problem, now, wait=failure is not None)
+            self._fail(bookie, problem, BookieUnavailable.hint, now, wait=failure is not None)
 
     def forget(self, bookie: BookieId) -> None:
         """The bookie may be tried at once."""
         self._failures.pop(bookie, None)
 
-    def _fail(self, bookie: BookieId, problem: str, now: float, *, wait: bool) -> _Failure:
+    def _fail(self, bookie: BookieId, problem: str, hint: str, now: float, *, wait: bool) -> _Failure:
         count = self._failures[bookie].count + 1 if bookie in self._failures else 1
-        failure = _Failure(problem, count, now, now + self.delay_s(count) if wait else now)
+        failure = _Failure(problem, hint, count, now, now + self.delay_s(count) if wait else now)
         self._failures[bookie] = failure
         return failure
 
 
 def _leave_alone(bookie: BookieId, failure: _Failure, now: float) -> BookieUnavailable:
     wait_s = max(0.0, failure.retry_at_s - now)
-    return BookieUnavailable(f"{failure.problem}; the next try is in {wait_s:.2f} s", bookie=bookie, retry_in_s=wait_s)
+    return BookieUnavailable(
+        f"{failure.problem}; the next try is in {wait_s:.2f} s",
+        hint=failure.hint,
+        bookie=bookie,
+        retry_in_s=wait_s,
+        connecting=True,
+    )

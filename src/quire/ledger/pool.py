@@ -19,7 +19,7 @@ Invariants:
 
 import asyncio
 import ssl
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -76,7 +76,7 @@ class BookiePool:
     """The connections to bookies while its block runs. For use within one event loop.
 
     `health` is for whoever talks to bookies: to report what came of it, and to ask for the order of reads. Failures to
-    connect are reported by the pool itself.
+    connect are reported by the pool itself, once each however many wait: their errors have the fact `connecting`.
     """
 
     def __init__(
@@ -86,8 +86,9 @@ class BookiePool:
         self._tls = tls
         self.health = BookieHealth(settings.health)
         self._listing: BookieListing | None = None
-        self._listing_problem: QuireError | None = None
+        self.listing_problem: QuireError | None = None  # Why nothing newer is known, if so.
         self._listing_news = asyncio.Event()
+        self._on_listed: list[Callable[[], None]] = []
         self._addresses = _Addresses(bookies, settings.lookup_timeout_s)
         self._retries = Retries(runtime.rng, s_min=settings.retry_s_min, s_max=settings.retry_s_max)
         self._links: dict[int, dict[BookieId, _Link]] = {2: {}, 3: {}}
@@ -125,10 +126,14 @@ class BookiePool:
         while self._listing is None:
             if not self._open:
                 raise BookieUnavailable(_CLOSED)
-            if self._listing_problem is not None and not self._listing_problem.retryable:
-                raise self._listing_problem
+            if self.listing_problem is not None and not self.listing_problem.retryable:
+                raise self.listing_problem
             self._listing_news.clear()
             await self._listing_news.wait()
+
+    def on_listed(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called after each listing, while the pool lives."""
+        self._on_listed.append(callback)
 
     async def _follow(self) -> None:
         failures = 0
@@ -136,11 +141,11 @@ class BookiePool:
             try:
                 async with aclosing(self._bookies.follow()) as listings:
                     async for listing in listings:
-                        failures, self._listing_problem = 0, None
+                        failures, self.listing_problem = 0, None
                         self._on_listing(listing)
             except QuireError as error:  # What is known stays: bookies live on while the metadata store does not.
                 failures += 1
-                self._listing_problem = error
+                self.listing_problem = error
                 if failures == 1:
                     _LOG.warning("bookies.listing_failed", error=str(error))
                 self._listing_news.set()
@@ -158,6 +163,8 @@ class BookiePool:
             if any(bookie in links for links in self._links.values()):
                 self._spawn(self._check_moved(bookie), name=f"where is bookie {bookie}")
         self._listing_news.set()
+        for callback in self._on_listed:
+            callback()
 
     async def _check_moved(self, bookie: BookieId) -> None:
         """Let go of channels to where a bookie was before: its old machine may never say that it is gone."""
@@ -193,12 +200,13 @@ class BookiePool:
         link = self._links[version].get(bookie) or self._begin(bookie, version)
         await asyncio.wait([link.opened], timeout=timeout_s)
         if not link.opened.done():
-            raise BookieUnavailable(f"bookie {bookie} was not connected within {timeout_s:g} s", bookie=bookie)
+            self.health.on_slow(bookie, self._clock.monotonic())
+            raise _unconnected(f"bookie {bookie} was not connected within {timeout_s:g} s", bookie)
         problem = link.opened.result()
         if problem is not None:
             raise BookieUnavailable(str(problem), hint=problem.hint, **problem.facts) from problem
         if link.channel is None or link.channel.closed:
-            raise BookieUnavailable(f"the new connection to bookie {bookie} broke at once", bookie=bookie)
+            raise _unconnected(f"the new connection to bookie {bookie} broke at once", bookie)
         return link.channel
 
     async def close_bookie(self, bookie: BookieId) -> None:
@@ -224,7 +232,7 @@ class BookiePool:
 
     def _begin(self, bookie: BookieId, version: Version) -> "_Link":
         if not self._open:
-            raise BookieUnavailable(_CLOSED, bookie=bookie)
+            raise _unconnected(_CLOSED, bookie)
         now = self._clock.monotonic()
         self._retries.check(bookie, now)
         link = _Link(bookie, version, now)
@@ -271,7 +279,7 @@ class BookiePool:
         """We end the connection, or the attempt to make one."""
         self._forget(link)
         if not link.opened.done():
-            link.opened.set_result(BookieUnavailable(why, bookie=link.bookie))
+            link.opened.set_result(_unconnected(why, link.bookie))
         link.task.cancel()
 
     def _forget(self, link: "_Link") -> bool:
@@ -295,6 +303,10 @@ class BookiePool:
         if not task.cancelled() and (error := task.exception()) is not None:
             message = "a task of the pool of connections failed"
             task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
+
+
+def _unconnected(problem: str, bookie: BookieId) -> BookieUnavailable:
+    return BookieUnavailable(problem, bookie=bookie, connecting=True)
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:

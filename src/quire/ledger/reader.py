@@ -1,28 +1,29 @@
 """Reading a ledger: entries in order, from whichever replica has them, each one verified.
 
-    async for entry in reader.read(0, reader.last_add_confirmed): ...
+    async for entry in reader.read(0, reader.last_add_confirmed): ...     # what is confirmed now
+    async for entry in reader.follow(): ...                               # and what comes, until the ledger is closed
 
-An entry's replicas are asked one after the other, in the order of its write set with bookies that failed lately at the
-end; when one is slow another one is asked as well. A copy that fails its digest counts as an error of that bookie. An
-entry is called missing only if every replica said so.
+A reader knows the ledger's metadata and how far its entries are confirmed. Both only ever get newer: while the reader's
+block runs, the metadata of a ledger that is not closed is watched, and each answer that tells of a later LAC counts.
+
+Invariants:
+  LacOnlyGrows      `last_add_confirmed` never moves back; once the ledger is closed it does not move at all.
+  NewerOnly         metadata is replaced by a later version only.
+  NothingStays      when the block ends, nothing of the reader runs any more.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import Entry, EntryCodec
-from quire.errors import (
-    BookieFailed,
-    BookieUnavailable,
-    DamagedEntry,
-    EntriesUnknown,
-    InvalidArgument,
-    NoSuchEntry,
-    NoSuchLedger,
-    QuireError,
-)
+from quire.errors import InvalidArgument, NoSuchLedger, QuireError
+from quire.ledger import follow, poll, tail
+from quire.ledger.ranges import EntryRange
+from quire.ledger.reader_statistics import ReadCounts, ReaderStatistics
+from quire.ledger.watching import MetadataWatch
 from quire.metadata import StoredLedger
 from quire.protocol.quorum import write_set
 from quire.types import NO_ENTRY, BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerState
@@ -38,15 +39,37 @@ class LedgerEntry(NamedTuple):
     payload: bytes
 
 
-class LedgerReader:
-    """A ledger that is read. Made by `LedgerClient.open`."""
+_new_entry = tuple.__new__  # Half of what `LedgerEntry(…)` costs, and there is one for each entry.
 
-    def __init__(self, client: "LedgerClient", stored: StoredLedger, password: bytes) -> None:
-        self._client, self._stored, self._settings = client, stored, client.settings
+
+class LedgerReader:
+    """A ledger that is read. Made by `LedgerClient.open`, for use as `async with`."""
+
+    def __init__(
+        self, client: "LedgerClient", stored: StoredLedger, password: bytes, *, keep_metadata: bool = False
+    ) -> None:
+        """With `keep_metadata` the metadata is watched when the ledger is closed, too: entries may be moved."""
+        self.client, self.settings, self.clock = client, client.settings, client.clock
+        self._stored, self._keep_metadata = stored, keep_metadata
         self.codec = EntryCodec(stored.ledger_id, digest_for(stored.metadata.digest or DigestType.CRC32C, password))
         self.master_key = master_key(password)
+        self.can_batch = client.settings.batch_reads
+        self.counts = ReadCounts()
+        self.gone: NoSuchLedger | None = None  # The ledger was deleted.
         self._lac = NO_ENTRY
-        self._can_batch = True
+        self._stuck_to = client._runtime.rng.randrange(stored.metadata.quorum.ensemble)
+        self._news = asyncio.Event()
+        self._watch = MetadataWatch(self)
+
+    async def __aenter__(self) -> Self:
+        if self._keep_metadata or not self.is_closed:
+            self._watch.start(keep=self._keep_metadata)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._watch.stop()
+
+    # --- What is known
 
     @property
     def id(self) -> LedgerId:
@@ -67,21 +90,18 @@ class LedgerReader:
 
     @property
     def length(self) -> int:
+        """Payload bytes of a closed ledger; 0 while it is not closed."""
         return self._stored.metadata.length if self.is_closed else 0
 
-    def adopt(self, stored: StoredLedger) -> None:
-        """Newer metadata is known."""
-        self._stored = stored
-
-    def raise_lac(self, lac: EntryId) -> None:
-        self._lac = max(self._lac, lac)
+    def statistics(self) -> ReaderStatistics:
+        return self.counts.snapshot(last_add_confirmed=self.last_add_confirmed, is_closed=self.is_closed)
 
     # --- Ranges
 
-    async def read(self, first: int = 0, last: int | None = None) -> AsyncIterator[LedgerEntry]:
+    def read(self, first: int = 0, last: int | None = None) -> AsyncGenerator[LedgerEntry]:
         """The entries from `first` to `last`, both included; None is the last confirmed one. In order, each once.
 
-        Raises `InvalidArgument` beyond the last confirmed entry, and what `read_entry` raises.
+        Raises `InvalidArgument` beyond the last confirmed entry; while reading, what `read_entry` raises.
         """
         end = self.last_add_confirmed if last is None else EntryId(last)
         if first < 0 or end > self.last_add_confirmed:
@@ -90,119 +110,145 @@ class LedgerReader:
                 f"{self.last_add_confirmed}",
                 ledger_id=self.id,
             )
-        async for entry in self.read_unconfirmed(first, end):
-            yield entry
+        return self.read_unconfirmed(first, end)
 
-    async def read_unconfirmed(self, first: int, last: int) -> AsyncIterator[LedgerEntry]:
+    async def read_unconfirmed(self, first: int, last: int) -> AsyncGenerator[LedgerEntry]:
         """The same without asking whether the entries are confirmed. There is no promise about those that are not."""
-        entry_id = EntryId(first)
-        ahead: asyncio.Task[list[Entry]] | None = None
-        try:
-            while entry_id <= last:
-                batch = await (ahead or self._fetch(entry_id, EntryId(last)))
-                following = EntryId(batch[-1].entry_id + 1)
-                ahead = None
-                if following <= last:
-                    ahead = asyncio.create_task(self._fetch(following, EntryId(last)))
-                for entry in batch:
-                    yield LedgerEntry(entry.entry_id, entry.payload)
-                entry_id = following
-        finally:
-            if ahead is not None:
-                ahead.cancel()
-                await asyncio.gather(ahead, return_exceptions=True)
+        async with aclosing(EntryRange(self, EntryId(first), EntryId(last)).windows()) as windows:
+            async for entries in windows:
+                for entry in entries:
+                    yield _new_entry(LedgerEntry, (entry.entry_id, entry.payload))
 
-    async def _fetch(self, first: EntryId, last: EntryId) -> list[Entry]:
-        """One or more entries from `first` on."""
-        fragment, end = self.fragment_of(first)
-        quorum = self._stored.metadata.quorum
-        last = min(last, EntryId(end - 1)) if end is not None else last
-        if self._can_batch and quorum.ensemble == quorum.write and last > first:
-            batch = await self._fetch_batch(fragment, first, last)
-            if batch:
-                return batch
-        count = min(last - first + 1, 64)
-        entries = [self.read_entry(EntryId(first + step)) for step in range(count)]
-        return list(await asyncio.gather(*entries))
-
-    async def _fetch_batch(self, fragment: Fragment, first: EntryId, last: EntryId) -> list[Entry]:
-        """What one bookie gives at once, as far as it verifies. Empty if none could: then entries are read singly."""
-        for bookie in self._order(fragment, first)[:2]:
-            try:
-                channel = await self._client.pool.connect(bookie, 2, timeout_s=self._settings.read_timeout_s)
-                found = await channel.read_batch(
-                    self.id,
-                    first,
-                    entries_max=last - first + 1,
-                    bytes_max=self._settings.read_ahead_bytes,
-                    timeout_s=self._settings.read_timeout_s,
-                )
-            except QuireError as error:
-                self._client.on_bookie_error(bookie, error)
-                continue
-            entries: list[Entry] = []
-            for step, body in enumerate(found):
-                try:
-                    entries.append(self.codec.decode(body, entry_id=EntryId(first + step)))
-                except DamagedEntry as error:
-                    self._client.on_bookie_error(bookie, error)
-                    break
-            if entries:
-                return entries
-        return []
-
-    # --- One entry
-
-    async def read_entry(self, entry_id: EntryId, *, fence: bool = False) -> Entry:
+    async def read_entry(self, entry_id: EntryId) -> Entry:
         """One entry, from the first replica that has it intact.
 
         Raises `NoSuchEntry` only if every replica denied it; else the error that says most.
         """
-        fragment, _ = self.fragment_of(entry_id)
-        errors: list[QuireError] = []
-        waiting: set[asyncio.Task[Entry]] = set()
-        candidates = self._order(fragment, entry_id)
-        try:
-            for number, bookie in enumerate(candidates):
-                waiting.add(asyncio.create_task(self.read_from(bookie, entry_id, fence=fence)))
-                patience_s = self._settings.speculative_read_s or None
-                is_last = number == len(candidates) - 1
-                while waiting:
-                    done, waiting = await asyncio.wait(
-                        waiting, timeout=None if is_last else patience_s, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    if not done:
-                        break  # Too slow: ask the next one as well.
-                    for task in done:
-                        error = task.exception()
-                        if error is None:
-                            return task.result()
-                        if not isinstance(error, QuireError):
-                            raise error
-                        errors.append(error)
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-        raise worst(errors, self.id, entry_id)
+        return (await EntryRange(self, entry_id, entry_id).fetch(entry_id))[0]
 
     async def read_from(self, bookie: BookieId, entry_id: EntryId, *, fence: bool) -> Entry:
+        """One entry from one bookie, which may be told to fence the ledger first.
+
+        In version 3: in version 2 the answer to a fencing read could be taken for that of another one.
+        """
+        timeout_s = self.settings.read_timeout_s
         try:
-            # In version 2 the answer to a fencing read could be taken for that of another one.
-            version: Literal[2, 3] = 3 if fence else 2
-            channel = await self._client.pool.connect(bookie, version, timeout_s=self._settings.read_timeout_s)
+            channel = await self.client.pool.connect(bookie, 3, timeout_s=timeout_s)
+            self.counts.requests += 1
             answer = await channel.read(
                 self.id,
                 entry_id,
-                version=version,
+                version=3,
                 master_key=self.master_key if fence else None,
                 high_priority=fence,
-                timeout_s=self._settings.read_timeout_s,
+                timeout_s=timeout_s,
             )
+            if answer.max_lac is not None:
+                self.raise_lac(answer.max_lac)
             return self.codec.decode(answer.body or b"", entry_id=entry_id)
         except QuireError as error:
-            self._client.on_bookie_error(bookie, error)
+            self.counts.on_failure(error)
+            self.client.on_bookie_error(bookie, error)
             raise
+
+    # --- A ledger that grows
+
+    async def read_last_add_confirmed(self) -> EntryId:
+        """Ask the bookies how far the ledger is confirmed. No entry that was confirmed before the call is missed, but
+        for the last one, of which bookies hear with the next.
+
+        Raises `BookieUnavailable` if too few bookies answer to be sure.
+        """
+        if not self.is_closed:
+            self.raise_lac(await tail.read_lac(self.client, self))
+        return self.last_add_confirmed
+
+    async def try_last_add_confirmed(self) -> EntryId:
+        """The first answer that is news, or what is known if there are none. Raises `BookieUnavailable` if nobody
+        answers.
+        """
+        if not self.is_closed:
+            self.raise_lac(await tail.try_lac(self))
+        return self.last_add_confirmed
+
+    async def wait_entry(self, entry_id: int, *, timeout_s: float) -> LedgerEntry | None:
+        """The entry as soon as it is confirmed. None if that takes too long, or the ledger was closed before it.
+
+        Raises `BookieUnavailable` if no bookie could be asked, `NoSuchLedger` if the ledger was deleted, and what
+        `read_entry` raises.
+        """
+        entry = await poll.wait_entry(self, EntryId(entry_id), timeout_s)
+        return None if entry is None else LedgerEntry(entry.entry_id, entry.payload)
+
+    async def follow(self, first: int = 0) -> AsyncGenerator[LedgerEntry]:
+        """All entries from `first` on as they are confirmed. Ends when the ledger is closed and read to its end.
+
+        It waits for the next entry as long as bookies answer. Raises what `wait_entry` raises, after trying for
+        `read_patience_s`.
+        """
+        if first < 0:
+            raise InvalidArgument(f"there is no entry {first}", ledger_id=self.id)
+        async with aclosing(follow.windows(self, EntryId(first))) as windows:
+            async for entries in windows:
+                for entry in entries:
+                    yield _new_entry(LedgerEntry, (entry.entry_id, entry.payload))
+
+    # --- For the parts
+
+    def adopt(self, stored: StoredLedger) -> None:
+        """Take over what was read from the metadata store, if it is newer."""
+        if stored.version > self._stored.version:
+            self._stored = stored
+            self.counts.metadata_updates += 1
+            self.tell_news()
+
+    def raise_lac(self, lac: EntryId) -> None:
+        self._lac = max(self._lac, lac)
+
+    def on_entries(self, entries: Sequence[Entry], payload_bytes: int) -> None:
+        """These were fetched. The last of them tells how far the ledger was confirmed when it was sent."""
+        self.counts.entries += len(entries)
+        self.counts.payload_bytes += payload_bytes
+        self.client.metrics.on_read(len(entries), payload_bytes)
+        self.raise_lac(entries[-1].lac)
+
+    def tell_news(self) -> None:
+        """The metadata changed: whoever waits at bookies should look again."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    @property
+    def news(self) -> asyncio.Event:
+        """Set at the next change of the metadata, once."""
+        return self._news
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether changes of the metadata come by themselves."""
+        return self._watch.is_up
+
+    async def refresh(self) -> None:
+        """Look whether there is newer metadata. Without the store what is known has to do.
+
+        Raises `NoSuchLedger` if the ledger was deleted.
+        """
+        try:
+            async with asyncio.timeout(self.settings.read_timeout_s):
+                self.adopt(await self.client.ledgers_metadata.read(self.id))
+        except NoSuchLedger as error:
+            self.gone = error
+            raise
+        except (QuireError, TimeoutError):
+            pass
+
+    async def has_moved(self, entry_id: EntryId, bookies: tuple[BookieId, ...]) -> bool:
+        """Whether the entry is said to be on other bookies than these, by now."""
+        if self.fragment_of(entry_id)[0].bookies == bookies:
+            try:
+                await self.refresh()
+            except NoSuchLedger:
+                return False
+        return self.fragment_of(entry_id)[0].bookies != bookies
 
     def fragment_of(self, entry_id: EntryId) -> tuple[Fragment, EntryId | None]:
         """The bookies that have an entry, and the first entry that others have; None if there is none."""
@@ -212,19 +258,9 @@ class LedgerReader:
                 return fragment, None if following is None else following.first_entry_id
         raise InvalidArgument(f"entry {entry_id} is in no fragment")
 
-    def _order(self, fragment: Fragment, entry_id: EntryId) -> Sequence[BookieId]:
-        quorum = self._stored.metadata.quorum
-        return self._client.read_order([fragment.bookies[p] for p in write_set(entry_id, quorum)])
-
-
-def worst(errors: list[QuireError], ledger_id: LedgerId, entry_id: EntryId) -> QuireError:
-    """The error that says most: "no such entry" only if nobody said anything else, "unavailable" if nobody knew."""
-    denials = [error for error in errors if isinstance(error, NoSuchEntry | NoSuchLedger)]
-    if len(denials) == len(errors) and errors:
-        return NoSuchEntry(f"ledger {ledger_id} has no entry {entry_id}", ledger_id=ledger_id, entry_id=entry_id)
-    for kind in (DamagedEntry, EntriesUnknown, BookieFailed):
-        for error in errors:
-            if isinstance(error, kind):
-                return error
-    others = [error for error in errors if error not in denials]
-    return others[-1] if others else BookieUnavailable(f"no bookie has entry {entry_id} of ledger {ledger_id}")
+    def replicas_of(self, entry_id: EntryId) -> Sequence[BookieId]:
+        """Whom to ask for an entry, in this order."""
+        quorum, bookies = self._stored.metadata.quorum, self.fragment_of(entry_id)[0].bookies
+        sticks = self.settings.sticky_reads and quorum.ensemble == quorum.write
+        start = EntryId(self._stuck_to) if sticks else entry_id
+        return self.client.read_order([bookies[place] for place in write_set(start, quorum)])

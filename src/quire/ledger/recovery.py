@@ -3,7 +3,7 @@
 1. The metadata says IN_RECOVERY: from here on the writer cannot change bookies.
 2. The last ensemble is fenced, as far as no ack quorum can consist of bookies that have not answered: from here on
    nothing more can be acknowledged. Their answers tell the highest LAC that the writer sent.
-3. Entries behind it are read one by one, each read a fence as well, and written back to all who should have them. One
+3. Entries behind it are read in order, each read a fence as well, and written back to all who should have them. One
    intact copy means that an entry is there; it is absent only when so many of its bookies deny it that the others are
    no ack quorum. Anything else, silence, damage, a refusal, means that nobody knows, and the recovery fails.
 4. At the first absent entry the ledger is sealed.
@@ -15,28 +15,36 @@ Invariants, of those in the ledger protocol:
 """
 
 import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quire.codec.entry import Entry
-from quire.codec.wire.v2 import HIGH_PRIORITY, RECOVERY_ADD, add_request_prefix
+from quire.codec.wire.v2 import HIGH_PRIORITY, RECOVERY_ADD
 from quire.errors import (
+    BookieUnavailable,
     DamagedEntry,
     NoSuchEntry,
     NoSuchLedger,
+    NotEnoughBookies,
     QuireError,
     RecoveryFailed,
     WrongPassword,
 )
-from quire.ledger.ensembles import EnsembleChange
+from quire.ledger.ensembles import RETRY_PAUSE_S, EnsembleChange
 from quire.ledger.reader import LedgerReader
 from quire.ledger.replicas import Replicas
+from quire.ledger.requests import PlainAdds
 from quire.metadata import StoredLedger
 from quire.protocol.quorum import absences_needed, is_covered, write_set
 from quire.types import NO_ENTRY, BookieId, EntryId, LedgerMetadata, LedgerState
 
 if TYPE_CHECKING:
     from quire.ledger.client import LedgerClient
+
+_AHEAD_MAX: Final = 16  # Entries that are looked for, and written back, at the same time.
 
 
 async def recover(client: "LedgerClient", stored: StoredLedger, password: bytes) -> StoredLedger:
@@ -54,6 +62,7 @@ class _Recovery:
         self._reader = LedgerReader(client, stored, password)
         self._failed: dict[int, BookieId] = {}
         self._vacant: dict[int, BookieId] = {}
+        self._avoid: set[BookieId] = set()  # Who failed, in whichever place.
         self._problem: QuireError | None = None
         self._changed = asyncio.Event()
 
@@ -127,30 +136,57 @@ class _Recovery:
 
     async def _write_back(self, start: EntryId, length: int | None) -> tuple[EntryId, int]:
         """Read on behind `start` and write back what is found. Returns the last entry of the ledger and its length."""
-        metadata, client = self._stored.metadata, self._client
+        metadata, client, reader = self._stored.metadata, self._client, self._reader
         replicas = Replicas(
             client.pool,
             self._stored.ledger_id,
             metadata.quorum,
             metadata.fragments[-1].bookies,
+            PlainAdds(reader.id, reader.codec.digest, reader.master_key, flags=RECOVERY_ADD | HIGH_PRIORITY),
             confirmed=start,
-            unsent_bytes_max=client.settings.replica_bytes_max,
-            on_confirmed=lambda _: self._changed.set(),
+            lag_bytes_max=client.settings.replica_bytes_max,
+            on_confirmed=lambda *_: self._changed.set(),
             on_failed=self._on_failed,
             on_final=self._on_final,
         )
         try:
-            entry_id = EntryId(start + 1)
-            while (entry := await self._find(entry_id)) is not None:
-                length = entry.length
-                await self._add(replicas, entry)
-                entry_id = EntryId(entry_id + 1)
+            async with aclosing(self._find_all(EntryId(start + 1))) as found:
+                async for entry in found:
+                    if replicas.appends.pushed == start:
+                        await self._connect(replicas.ensemble)
+                    length = entry.length
+                    replicas.send(
+                        [entry.payload],
+                        lac=start,  # Not what is written back by now: readers would see it before it is decided.
+                        length=entry.length - len(entry.payload),
+                        now_s=client.clock.monotonic(),
+                    )
+                    await self._settle(replicas, in_flight_max=_AHEAD_MAX)
+            await self._settle(replicas, in_flight_max=0)
+            last = replicas.appends.confirmed
+            return last, await self._length_at(last) if length is None else length
+        except (NotEnoughBookies, NoSuchEntry, BookieUnavailable) as error:
+            raise RecoveryFailed(f"ledger {reader.id} cannot be recovered: {error}", ledger_id=reader.id) from error
         finally:
             replicas.stop()
-        last = EntryId(entry_id - 1)
-        if length is None:
-            length = await self._length_at(last)
-        return last, length
+
+    async def _find_all(self, first: EntryId) -> AsyncGenerator[Entry]:
+        """The entries from `first` on, up to the first that is absent. Some are looked for ahead of their turn."""
+        ahead: deque[asyncio.Task[Entry | None]] = deque()
+        wanted = first
+        try:
+            while True:
+                while len(ahead) < (1 if wanted == first else _AHEAD_MAX):  # Most ledgers have none to recover.
+                    ahead.append(asyncio.create_task(self._find(wanted)))
+                    wanted = EntryId(wanted + 1)
+                entry = await ahead.popleft()
+                if entry is None:
+                    return
+                yield entry
+        finally:
+            for task in ahead:
+                task.cancel()
+            await asyncio.gather(*ahead, return_exceptions=True)
 
     async def _find(self, entry_id: EntryId) -> Entry | None:
         """The entry, or None if it is certain that it was never acknowledged, nor ever will be."""
@@ -178,30 +214,29 @@ class _Recovery:
             f"nobody can say whether ledger {reader.id} has entry {entry_id}: {last_error}", ledger_id=reader.id
         ) from last_error
 
-    async def _add(self, replicas: Replicas, entry: Entry) -> None:
-        """Have the entry on an ack quorum of bookies, as it was, but with the LAC of now."""
-        prefix = self._reader.codec.prefix(
-            entry.entry_id, entry.payload, lac=replicas.appends.confirmed, length=entry.length
-        )
-        head = add_request_prefix(
-            self._reader.master_key,
-            entry_bytes=len(prefix) + len(entry.payload),
-            flags=RECOVERY_ADD | HIGH_PRIORITY,
-        )
-        for bookie in set(replicas.ensemble):
-            try:
-                await self._client.pool.connect(bookie, 2, timeout_s=self._client.settings.read_timeout_s)
-            except QuireError as error:
-                self._client.on_bookie_error(bookie, error)
-        replicas.send(replicas.appends.push(), [(head + prefix, entry.payload)])
-        while replicas.appends.confirmed < entry.entry_id:
+    async def _settle(self, replicas: Replicas, *, in_flight_max: int) -> None:
+        """Wait until no more than so many entries lack their ack quorum, and replace bookies that fail meanwhile."""
+        while True:
             if self._problem is not None:
                 raise self._problem
             if self._failed:
                 await self._replace(replicas)
-                continue
-            self._changed.clear()
-            await self._changed.wait()
+            elif replicas.appends.in_flight <= in_flight_max:
+                return
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _connect(self, bookies: Collection[BookieId]) -> None:
+        """As far as may be: whoever cannot be reached is noticed when something is sent."""
+
+        async def connect(bookie: BookieId) -> None:
+            try:
+                await self._client.pool.connect(bookie, 2, timeout_s=self._client.settings.read_timeout_s)
+            except QuireError as error:
+                self._client.on_bookie_error(bookie, error)
+
+        await asyncio.gather(*map(connect, sorted(set(bookies))))
 
     def _on_failed(self, position: int, bookie: BookieId, error: QuireError) -> None:
         self._client.on_bookie_error(bookie, error)
@@ -216,16 +251,21 @@ class _Recovery:
         """Other bookies take the places of failed ones: in memory only, until the ledger is sealed."""
         replicas.suspend()
         failed, self._failed = {**self._vacant, **self._failed}, {}
-        change = EnsembleChange(self._client, replicas.appends.confirmed, failed)
-        changed = change.replace_in(self._stored.metadata)
+        self._avoid.update(failed.values())
+        change = EnsembleChange(self._client, replicas.appends.confirmed, failed, self._avoid)
+        try:
+            changed = change.replace_in(self._stored.metadata)
+        except NotEnoughBookies:
+            if self._avoid == set(failed.values()):
+                raise
+            self._avoid.clear()  # Those that failed before may have recovered. The call's deadline ends this.
+            self._failed = failed | self._failed
+            await self._client.clock.sleep(RETRY_PAUSE_S)
+            return
         self._vacant = change.vacant
         if changed is not None:
             self._stored = replace(self._stored, metadata=changed)
-        for bookie in change.replaced.values():
-            try:
-                await self._client.pool.connect(bookie, 2, timeout_s=self._client.settings.read_timeout_s)
-            except QuireError as error:
-                self._client.on_bookie_error(bookie, error)
+        await self._connect(change.replaced.values())
         replicas.resume(change.replaced)
 
     async def _length_at(self, last: EntryId) -> int:

@@ -3,15 +3,19 @@
 What goes to a bookie goes through one channel, in order; answers come back in runs. A bookie that fails is reported and
 gets nothing more; with `resume` another takes its place, and gets all that is in flight. Which bookie that is, and who
 has to agree, is for the owner to say: a writer publishes each change, a recovery only at its end.
+
+A bookie that is slower than the others does not hold them up. What it has not taken in waits in its channel: when that
+is more than `lag_bytes_max` beyond what is in flight anyway, the bookie counts as failed.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from quire.codec.digest import Buffer
 from quire.codec.wire.codes import Status
 from quire.errors import BookieUnavailable, QuireError, Unavailable
+from quire.ledger.requests import AddRequests
 from quire.protocol.appends import PendingAppends
 from quire.protocol.quorum import write_sets
 from quire.rpc.errors import status_error
@@ -19,42 +23,57 @@ from quire.types import NO_ENTRY, BookieId, EntryId, LedgerId, Quorum
 
 if TYPE_CHECKING:
     from quire.ledger.pool import BookiePool
-    from quire.rpc import BookieChannel
+    from quire.rpc import AddAnswers, BookieChannel
 
 _FINAL: Final = frozenset({Status.EFENCED, Status.EUA})  # No other bookie would answer differently.
-
-Frame = tuple[Buffer, ...]
 
 
 class Replica:
     """One bookie in one place of the ensemble: hears of the adds that were sent to it. An `AddSink`."""
 
-    __slots__ = ("_owner", "bookie", "is_current", "position")
+    __slots__ = ("_owner", "bookie", "channel", "is_current", "position")
 
     def __init__(self, owner: "Replicas", position: int, bookie: BookieId) -> None:
         self._owner, self.position, self.bookie = owner, position, bookie
+        self.channel: BookieChannel | None = None  # The only one that will do, if it has to be the same one always.
         self.is_current = True  # False once it failed or was replaced: its answers count no more.
 
-    def on_add_answers(self, channel: "BookieChannel", answers: list[tuple[EntryId, Status]]) -> None:
-        if not self.is_current:
-            return
-        stored = [entry_id for entry_id, status in answers if status is Status.EOK]
-        if stored:
-            self._owner.on_stored(self.position, stored)
-        if len(stored) < len(answers):
-            entry_id, status = next(each for each in answers if each[1] is not Status.EOK)
-            self._owner.on_refused(self, entry_id, status)
+    def on_add_answers(self, channel: "BookieChannel", answers: "AddAnswers") -> None:
+        for status, entry_ids in answers:
+            if not self.is_current:
+                return
+            if status is Status.EOK:
+                self._owner.on_stored(self.position, entry_ids)
+            else:
+                self._owner.on_refused(self, entry_ids[0], status)
 
     def on_add_lost(self, channel: "BookieChannel", entry_ids: list[EntryId], error: QuireError) -> None:
         if self.is_current:
             self._owner.on_lost(self, error)
 
 
+class Run:
+    """Entries that were sent together, kept until all of them are confirmed."""
+
+    __slots__ = ("first", "heads", "last", "length_before", "payloads", "sent_s")
+
+    def __init__(
+        self, first: EntryId, heads: list[bytes], payloads: Sequence[bytes], *, length_before: int, sent_s: float
+    ) -> None:
+        self.first, self.last = first, EntryId(first + len(heads) - 1)
+        self.heads, self.payloads = heads, payloads
+        self.length_before, self.sent_s = length_before, sent_s
+
+    def length_at(self, entry_id: EntryId) -> int:
+        """The ledger's length after one of these entries, or before the first of them."""
+        return self.length_before + sum(map(len, self.payloads[: entry_id - self.first + 1]))
+
+
 class Replicas:
     """The ensemble of one ledger, being written to.
 
-    `on_confirmed` is told how far entries are confirmed; `on_failed` which place of the ensemble has to be filled anew;
-    `on_final` that no bookie will take anything any more.
+    `on_confirmed` is told how far entries are confirmed, and which runs are over with it; `on_failed` which place of
+    the ensemble has to be filled anew; `on_final` that no bookie will take anything any more.
     """
 
     def __init__(
@@ -63,19 +82,20 @@ class Replicas:
         ledger_id: LedgerId,
         quorum: Quorum,
         ensemble: Sequence[BookieId],
+        requests: AddRequests,
         *,
         confirmed: EntryId = NO_ENTRY,
-        unsent_bytes_max: int,
-        on_confirmed: Callable[[EntryId], None],
+        lag_bytes_max: int,
+        on_confirmed: Callable[[EntryId, list[Run]], None],
         on_failed: Callable[[int, BookieId, QuireError], None],
         on_final: Callable[[QuireError], None],
     ) -> None:
-        self._pool, self._ledger_id, self._quorum = pool, ledger_id, quorum
+        self._pool, self._ledger_id, self._quorum, self._requests = pool, ledger_id, quorum, requests
         self.appends = PendingAppends(quorum, confirmed=confirmed)
         self._replicas = [Replica(self, position, bookie) for position, bookie in enumerate(ensemble)]
-        self._unsent_bytes_max = unsent_bytes_max
+        self._lag = _Lag(lag_bytes_max * quorum.ensemble // quorum.write)  # Counted over all entries, not one's own.
         self._on_confirmed, self._on_failed, self._on_final = on_confirmed, on_failed, on_final
-        self._frames: deque[Frame] = deque()  # Of the entries behind `appends.confirmed`.
+        self.runs: deque[Run] = deque()  # What is in flight; the first may be confirmed in part.
         self._write_sets = write_sets(quorum)
         self._is_everyone = quorum.ensemble == quorum.write
 
@@ -83,52 +103,101 @@ class Replicas:
     def ensemble(self) -> tuple[BookieId, ...]:
         return tuple(replica.bookie for replica in self._replicas)
 
-    def send(self, first: EntryId, frames: Sequence[Frame]) -> None:
-        """Send new entries, the frames of which are encoded, to all who should have them."""
-        self._frames.extend(frames)
-        if self._is_everyone:
-            parts = [part for frame in frames for part in frame]
-            entry_ids = range(first, first + len(frames))
-            for replica in self._replicas:
-                self._send(replica, parts, entry_ids)  # type: ignore[arg-type]
-            return
-        for position, replica in enumerate(self._replicas):
-            mine = [
-                place
-                for place in range(len(frames))
-                if position in self._write_sets[(first + place) % self._quorum.ensemble]
-            ]
-            if mine:
-                parts = [part for place in mine for part in frames[place]]
-                self._send(replica, parts, [EntryId(first + place) for place in mine])
+    def crowded(self) -> "BookieChannel | None":
+        """A channel to wait for before more is sent: so many are full that entries would find no ack quorum at once."""
+        spare = 0 if self._requests.needs_one_life else self._quorum.write - self._quorum.ack
+        for replica in self._replicas:
+            channel = self._pool.channel(replica.bookie, self._requests.version) if replica.is_current else None
+            if channel is not None and not channel.is_writable:
+                if spare == 0:
+                    return channel
+                spare -= 1
+        return None
 
-    def _send(self, replica: Replica, parts: list[Buffer], entry_ids: Sequence[EntryId]) -> None:
-        if not replica.is_current:
+    def send(self, payloads: Sequence[bytes], *, lac: EntryId, length: int, now_s: float) -> int:
+        """Give ids to new entries and send them to all who should have them. Returns the ledger's length after them."""
+        first = self.appends.push(len(payloads))
+        heads, length_after = self._requests.heads(first, payloads, lac=lac, length=length)
+        run = Run(first, heads, payloads, length_before=length, sent_s=now_s)
+        self.runs.append(run)
+        self._lag.on_sent(run.last, length_after)
+        if self._is_everyone:
+            parts = self._requests.pack([part for pair in zip(heads, payloads, strict=True) for part in pair])
+            entry_ids = tuple(map(EntryId, range(first, run.last + 1)))
+            for replica in self._replicas:
+                self._send(replica, parts, entry_ids)
+        else:
+            for position, replica in enumerate(self._replicas):
+                mine = [
+                    EntryId(entry_id)
+                    for entry_id in range(first, run.last + 1)
+                    if position in self._write_sets[entry_id % self._quorum.ensemble]
+                ]
+                self._send(replica, self._requests.pack(self._parts(mine, [run])), mine)
+        return length_after
+
+    def _parts(self, entry_ids: Sequence[EntryId], runs: Sequence[Run]) -> list[bytes]:
+        """Head and payload of each of these entries, which ascend, as do the runs that they are in."""
+        parts: list[bytes] = []
+        rest = iter(runs)
+        run = next(rest, None)
+        for entry_id in entry_ids:
+            while run is not None and entry_id > run.last:
+                run = next(rest, None)
+            if run is not None:
+                parts += (run.heads[entry_id - run.first], run.payloads[entry_id - run.first])
+        return parts
+
+    def _send(self, replica: Replica, parts: list[bytes], entry_ids: Sequence[EntryId]) -> None:
+        if not replica.is_current or not entry_ids:
             return
-        channel = self._pool.channel(replica.bookie, 2)
+        bookie = replica.bookie
         try:
+            channel = self._pool.channel(bookie, self._requests.version)
             if channel is None:
-                raise BookieUnavailable(f"there is no connection to bookie {replica.bookie}", bookie=replica.bookie)
-            channel.send_adds(self._ledger_id, parts, entry_ids, replica)
+                raise BookieUnavailable(f"there is no connection to bookie {bookie}", bookie=bookie)
+            if self._requests.needs_one_life:
+                self._bind(replica, channel)
+            first_missing = self.appends.first_missing(replica.position)
+            lag_bytes = self._lag.bytes_between(first_missing, self.appends.confirmed)
+            if lag_bytes > self._lag.bytes_max and not self._requests.needs_one_life:  # That one is waited for.
+                raise BookieUnavailable(f"bookie {bookie} is {lag_bytes} bytes behind the others", bookie=bookie)
+            self._requests.send(channel, entry_ids, parts, replica)
         except Unavailable as error:
             self.on_lost(replica, error)
-            return
-        if channel.unsent_bytes > self._unsent_bytes_max:
-            problem = f"bookie {replica.bookie} does not keep up: {channel.unsent_bytes} bytes wait for it"
-            self.on_lost(replica, BookieUnavailable(problem, bookie=replica.bookie))
+
+    def _bind(self, replica: Replica, channel: "BookieChannel") -> None:
+        if replica.channel is None:
+            replica.channel = channel
+        elif replica.channel is not channel:
+            bookie = replica.bookie
+            raise BookieUnavailable(
+                f"bookie {bookie} was lost for a while: what it had acknowledged may be, too", bookie=bookie
+            )
+
+    async def lasting_channels(self, *, timeout_s: float) -> list["BookieChannel"]:
+        """The channels on which bookies acknowledged all they did. Raises `BookieUnavailable` if one was lost."""
+        channels: list[BookieChannel] = []
+        for replica in self._replicas:
+            channel = await self._pool.connect(replica.bookie, self._requests.version, timeout_s=timeout_s)
+            self._bind(replica, channel)
+            channels.append(channel)
+        return channels
 
     # --- What replicas report
 
-    def on_stored(self, position: int, entry_ids: list[EntryId]) -> None:
+    def on_stored(self, position: int, entry_ids: Sequence[EntryId]) -> None:
         before = self.appends.confirmed
         self._confirm(before, self.appends.on_acks(position, entry_ids))
 
     def _confirm(self, before: EntryId, confirmed: EntryId) -> None:
         if confirmed > before:
-            frames = self._frames
-            for _ in range(confirmed - before):
-                frames.popleft()
-            self._on_confirmed(confirmed)
+            done: list[Run] = []
+            while self.runs and self.runs[0].last <= confirmed:
+                done.append(self.runs.popleft())
+            behind = (self.appends.first_missing(each.position) for each in self._replicas if each.is_current)
+            self._lag.forget_before(min(behind, default=EntryId(confirmed + 1)))
+            self._on_confirmed(confirmed, done)
 
     def on_refused(self, replica: Replica, entry_id: EntryId, status: Status) -> None:
         error = status_error(status, bookie=replica.bookie, ledger_id=self._ledger_id, entry_id=entry_id)
@@ -154,19 +223,41 @@ class Replicas:
         for position, bookie in bookies.items():
             self._replicas[position].is_current = False
             self._replicas[position] = Replica(self, position, bookie)
-        before = self.appends.confirmed
-        confirmed = self.appends.resume(bookies)
-        self._confirm(before, confirmed)
-        for position in bookies:
+        self.appends.replace(bookies)
+        for position in bookies:  # Before anything is confirmed: what is confirmed is not sent any more.
             missing = self.appends.missing(position)
-            if missing:
-                base = self.appends.confirmed + 1
-                parts = [part for entry_id in missing for part in self._frames[entry_id - base]]
-                self._send(self._replicas[position], parts, missing)
+            self._send(self._replicas[position], self._requests.pack(self._parts(missing, self.runs)), missing)
+        if all(replica.is_current for position, replica in enumerate(self._replicas) if position in bookies):
+            before = self.appends.confirmed
+            self._confirm(before, self.appends.resume())
 
     def stop(self) -> None:
         """Nothing is sent and nothing is confirmed any more."""
         self.appends.give_up()
         for replica in self._replicas:
             replica.is_current = False
-        self._frames.clear()
+        self.runs.clear()
+
+
+class _Lag:
+    """How many bytes lie between two entries, to the precision of a run."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self._last_ids: list[EntryId] = []  # Of each run, ascending, from the slowest bookie's next entry on,
+        self._lengths: list[int] = []  # and the ledger's length after it.
+
+    def on_sent(self, last: EntryId, length: int) -> None:
+        self._last_ids.append(last)
+        self._lengths.append(length)
+
+    def bytes_between(self, first: EntryId, last: EntryId) -> int:
+        if first > last or not self._last_ids:
+            return 0
+        begin, end = bisect_left(self._last_ids, first), bisect_left(self._last_ids, last)
+        return self._lengths[min(end, len(self._lengths) - 1)] - self._lengths[min(begin, len(self._lengths) - 1)]
+
+    def forget_before(self, first: EntryId) -> None:
+        done = bisect_left(self._last_ids, first)
+        if done > 64 and 2 * done > len(self._last_ids):  # Seldom, and then much: to cut a list off moves the rest.
+            del self._last_ids[:done], self._lengths[:done]

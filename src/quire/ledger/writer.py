@@ -7,6 +7,10 @@ What is appended within one turn of the loop leaves as one run. A window bounds 
 beyond it `append` waits. When a bookie fails, another takes its place: nothing is acknowledged until the metadata says
 so, since the new fragment begins right behind the last acknowledged entry.
 
+With deferred sync bookies acknowledge before an entry is on disk. Then `append` returns earlier, and what is confirmed
+moves only with `force`, when the disks of all bookies have it. A bookie cannot be replaced then: what it acknowledged
+was never proven.
+
 Invariants, of those in the ledger protocol:
   AckedIsConfirmed     an append returns only after its entry and all before it have an ack quorum.
   PublishedFirst       no entry counts on a new bookie before the ensemble with it is stored.
@@ -14,68 +18,85 @@ Invariants, of those in the ledger protocol:
 """
 
 import asyncio
-from collections import deque
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from quire.codec.digest import Digest, digest_for, master_key
+from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import EntryCodec
 from quire.codec.wire.frames import payload_bytes_max
-from quire.codec.wire.v2 import add_request_prefix
 from quire.errors import (
     AppendOutcomeUnknown,
+    InvalidArgument,
     LedgerClosed,
     LedgerFenced,
+    NotEnoughBookies,
     QuireError,
     RequestTooLarge,
 )
-from quire.ledger.ensembles import EnsembleChange, closed_metadata
-from quire.ledger.replicas import Frame, Replicas
+from quire.ledger.ensembles import RETRY_PAUSE_S, EnsembleChange, closed_metadata
+from quire.ledger.lac import force_all, tell_lac
+from quire.ledger.replicas import Replicas, Run
+from quire.ledger.requests import AddRequests, FlaggedAdds, PlainAdds
+from quire.ledger.statistics import WriterStatistics
+from quire.ledger.window import Waiters, Window
 from quire.metadata import StoredLedger
-from quire.types import BookieId, DigestType, EntryId, LedgerId
+from quire.types import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId
 
 if TYPE_CHECKING:
     from quire.ledger.client import LedgerClient
 
-_SMALL_BYTES = 4096  # Payloads up to this are copied into their frame: fewer parts are cheaper than one copy less.
+_RUN_ENTRIES_MAX: Final = 500  # A run is encoded without a pause: answers and other ledgers wait meanwhile.
+_RUN_BYTES_MAX: Final = 512 << 10
 
 
 class LedgerWriter:
     """A ledger that is being written. Made by `LedgerClient.create`, for use as `async with`."""
 
-    def __init__(self, client: "LedgerClient", stored: StoredLedger, password: bytes) -> None:
+    def __init__(self, client: "LedgerClient", stored: StoredLedger, password: bytes, *, write_flags: int = 0) -> None:
         metadata = stored.metadata
-        self._client, self._stored = client, stored
-        self._settings = client.settings
-        digest: Digest = digest_for(metadata.digest or DigestType.CRC32C, password)
-        self._codec = EntryCodec(stored.ledger_id, digest)
-        self._key = master_key(password)
+        self._client, self._stored, self._settings = client, stored, client.settings
+        digest, key = digest_for(metadata.digest or DigestType.CRC32C, password), master_key(password)
+        self._codec, self._key = EntryCodec(stored.ledger_id, digest), key
         self._payload_bytes_max = payload_bytes_max(
             digest_bytes=digest.size, frame_bytes_max=client.settings.frame_bytes_max
+        )
+        requests: AddRequests = (
+            FlaggedAdds(stored.ledger_id, digest, key, write_flags=write_flags)
+            if write_flags
+            else PlainAdds(stored.ledger_id, digest, key)
         )
         self._replicas = Replicas(
             client.pool,
             stored.ledger_id,
             metadata.quorum,
             metadata.fragments[-1].bookies,
-            unsent_bytes_max=client.settings.replica_bytes_max,
+            requests,
+            lag_bytes_max=client.settings.replica_bytes_max,
             on_confirmed=self._on_confirmed,
             on_failed=self._on_failed,
             on_final=self._poison,
         )
-        self.length = 0  # Payload bytes of all entries that were given an id.
-        self._queued: list[bytes] = []  # Payloads of this turn of the loop.
-        self._sizes: deque[int] = deque()  # Of the payloads in flight, for the window.
-        self._lengths: deque[int] = deque()  # The ledger's length after each entry in flight.
-        self._confirmed_length = 0
-        self._in_flight_bytes = 0
-        self._waiting: deque[tuple[EntryId, asyncio.Future[None]]] = deque()
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._version = requests.version
+        self.is_deferred = write_flags != 0
+        self._forced: tuple[EntryId, int] = (NO_ENTRY, 0)  # With deferred sync: what all disks have, and its length.
+        self._acked_length = 0  # The ledger's length after the last run that is acknowledged as a whole.
+        self.length = 0  # Payload bytes of all entries that were sent.
+        self._queued: list[bytes] = []  # Payloads that have an id and wait to be sent.
+        self.window = Window(entries_max=self._settings.window_entries_max, bytes_max=self._settings.window_bytes_max)
+        self._waiters = Waiters()
+        self._pump_is_due = False
+        self._waiting_for_channel: asyncio.Task[None] | None = None
         self._failed: dict[int, BookieId] = {}
         self._vacant: dict[int, BookieId] = {}  # Places whose bookie failed, and for which there was no other.
         self._changing: asyncio.Task[None] | None = None
         self._changes = 0
+        self._told_lac = NO_ENTRY  # What bookies know of what is confirmed.
+        self._progress_s = client.clock.monotonic()
+        self._minding: asyncio.Task[None] | None = None
         self._problem: QuireError | None = None
+        self._is_sealed = False
+        self._last_failure: QuireError | None = None  # Of a bookie: why others were needed.
 
     # --- What is known
 
@@ -85,7 +106,12 @@ class LedgerWriter:
 
     @property
     def last_add_confirmed(self) -> EntryId:
-        """The last entry that is acknowledged, with all before it."""
+        """The last entry that is acknowledged, with all before it; with deferred sync, the last one that is forced."""
+        return self._forced[0] if self.is_deferred else self._replicas.appends.confirmed
+
+    @property
+    def acknowledged(self) -> EntryId:
+        """The last entry that is acknowledged, with all before it, forced or not."""
         return self._replicas.appends.confirmed
 
     @property
@@ -97,6 +123,17 @@ class LedgerWriter:
     def metadata(self) -> StoredLedger:
         """What the metadata store says of the ledger, as far as this writer knows."""
         return self._stored
+
+    def statistics(self) -> WriterStatistics:
+        return WriterStatistics(
+            confirmed=self.last_add_confirmed,
+            pushed=self.last_add_pushed,
+            length=self.length,
+            in_flight_entries=self.window.entries,
+            in_flight_bytes=self.window.bytes,
+            ensemble=self._replicas.ensemble,
+            ensemble_changes=self._changes,
+        )
 
     # --- Appending
 
@@ -115,7 +152,7 @@ class LedgerWriter:
         """
         entry_ids = await self.enqueue(payloads)
         if entry_ids:
-            await self._wait_confirmed(entry_ids[-1])
+            await self.wait_acknowledged(entry_ids[0], entry_ids[-1])
         return entry_ids
 
     async def enqueue(self, payloads: Sequence[bytes]) -> list[EntryId]:
@@ -123,119 +160,168 @@ class LedgerWriter:
 
         They are acknowledged when `flush` returns, or `last_add_confirmed` has reached them.
         """
-        self._check_sizes(payloads)
+        payloads, sizes = self.checked(payloads)
         entry_ids: list[EntryId] = []
         while len(entry_ids) < len(payloads):
-            await self._wait_for_room()
-            count = self._take(payloads, len(entry_ids))
-            pushed = self.last_add_pushed
-            entry_ids += map(EntryId, range(pushed + 1 - count, pushed + 1))
+            self.check_open(sent=entry_ids)
+            if await self.window.wait():
+                self._client.metrics.on_window_wait()
+                self.check_open(sent=entry_ids)
+            done = len(entry_ids)
+            count, size_bytes = self.window.fit(sizes, done)
+            self.window.take(count, size_bytes)
+            first = self.last_add_pushed + 1
+            self.queue(payloads[done : done + count])
+            entry_ids += map(EntryId, range(first, first + count))
+            self.window.pass_on()
         return entry_ids
+
+    def checked(self, payloads: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+        """The same as bytes, which nobody changes any more, and their sizes. Raises `RequestTooLarge`."""
+        try:
+            frozen = [payload if type(payload) is bytes else bytes(memoryview(payload)) for payload in payloads]
+        except TypeError as error:
+            raise InvalidArgument(f"an entry is bytes: {error}") from error
+        sizes = list(map(len, frozen))
+        if sizes and max(sizes) > self._payload_bytes_max:
+            raise RequestTooLarge(
+                f"an entry of {max(sizes)} bytes does not fit: {self._payload_bytes_max} is the most",
+                hint="Split it, or raise the frame limit of bookies and clients.",
+            )
+        return frozen, sizes
+
+    def check_open(self, *, sent: Sequence[EntryId] = ()) -> None:
+        """Raises why nothing can be appended any more: `LedgerClosed` or `LedgerFenced`, if nothing was `sent` yet."""
+        if self._problem is not None and sent:
+            raise self._error_for(sent[0])
+        if isinstance(self._problem, LedgerFenced):
+            raise _again(self._problem)
+        if self._problem is not None:
+            raise LedgerClosed(f"nothing can be appended to ledger {self.id}: {self._problem}", ledger_id=self.id)
+
+    def queue(self, payloads: Sequence[bytes]) -> None:
+        """Give the next ids to these, which are in the window, and send them as soon as may be."""
+        if not self._queued and not self._replicas.appends.in_flight:
+            self._progress_s = self._client.clock.monotonic()
+        self._queued += payloads
+        self._pump_soon()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was appended is acknowledged."""
+        return self.last_add_pushed == self._replicas.appends.confirmed
 
     async def flush(self) -> EntryId:
         """Wait until everything sent so far is acknowledged. Returns the last entry."""
         last = self.last_add_pushed
-        if last > self.last_add_confirmed or self._problem is not None:
-            await self._wait_confirmed(last)
+        await self.wait_acknowledged(EntryId(self._replicas.appends.confirmed + 1), last)
         return last
 
-    def _check_sizes(self, payloads: Sequence[bytes]) -> None:
-        for payload in payloads:
-            if len(payload) > self._payload_bytes_max:
-                raise RequestTooLarge(
-                    f"an entry of {len(payload)} bytes does not fit: {self._payload_bytes_max} is the most",
-                    hint="Split it, or raise the frame limit of bookies and clients.",
-                )
+    async def force(self) -> EntryId:
+        """With deferred sync: have all that is acknowledged on the disks of all bookies. Returns the last such entry.
 
-    def _take(self, payloads: Sequence[bytes], place: int) -> int:
-        """Queue as many payloads as the window allows, at least one. Returns how many."""
-        entries_left = self._settings.window_entries_max - len(self._sizes)
-        count, size = 0, 0
-        bytes_left = self._settings.window_bytes_max - self._in_flight_bytes
-        while place + count < len(payloads) and (count == 0 or (count < entries_left and size < bytes_left)):
-            size += len(payloads[place + count])
-            count += 1
-        taken = payloads[place : place + count]
-        self._sizes.extend(map(len, taken))
-        self._in_flight_bytes += size
-        if not self._queued:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._queued += taken
-        return count
-
-    async def _wait_for_room(self) -> None:
-        """Return when something fits. First come, first served."""
-        while True:
-            if self._problem is not None:
-                raise self._closed_error()
-            if not self._room and self._has_room:
-                return
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._room.append(turn)
-            try:
-                await turn
-            finally:
-                if turn in self._room:
-                    self._room.remove(turn)
-            if self._has_room:
-                return
-
-    @property
-    def _has_room(self) -> bool:
-        settings = self._settings
-        return len(self._sizes) < settings.window_entries_max and self._in_flight_bytes < settings.window_bytes_max
-
-    async def _wait_confirmed(self, last: EntryId) -> None:
+        Without there is nothing to do. Raises `LedgerClosed`, and `AppendOutcomeUnknown` if one bookie cannot: then the
+        ledger ends with what was forced before.
+        """
+        self.check_open()
+        head = self._replicas.appends.confirmed
+        if not self.is_deferred or head <= self._forced[0]:
+            return self.last_add_confirmed
+        length = self._length_at(head)
+        try:
+            timeout_s = self._settings.read_timeout_s
+            await force_all(self.id, await self._replicas.lasting_channels(timeout_s=timeout_s), timeout_s=timeout_s)
+        except QuireError as error:
+            self._poison(error)
         if self._problem is not None:
-            raise self._problem
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((last, done))
-        await done
+            raise self._error_for(EntryId(self._forced[0] + 1))
+        self._forced = max(self._forced, (head, length))  # A later call may have been answered first.
+        return self.last_add_confirmed
 
-    def _flush(self) -> None:
-        """Send what was appended in this turn of the loop, as one run."""
-        queued, self._queued = self._queued, []
-        if not queued or self._problem is not None:
+    async def wait_acknowledged(self, first: EntryId, last: EntryId) -> None:
+        """Return when entries up to `last` are acknowledged, also if they are not queued yet. Raises why they will
+        never be: `LedgerClosed` only if `first`, and so none of them, was ever sent.
+        """
+        if last <= self._replicas.appends.confirmed:
             return
-        appends = self._replicas.appends
-        lac, first = appends.confirmed, appends.push(len(queued))
-        frames: list[Frame] = []
-        prefix, key, length = self._codec.prefix, self._key, self.length
-        entry_id = first
+        if self._problem is not None:
+            raise self._error_for(first)
+        await self._waiters.wait(first, last)
+
+    # --- Sending
+
+    def _pump_soon(self) -> None:
+        if not self._pump_is_due and self._queued:
+            self._pump_is_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Send what is queued, one run a turn, unless the bookies' connections are full."""
+        self._pump_is_due = False
+        queued = self._queued
+        if not queued or self._problem is not None or self._waiting_for_channel is not None:
+            return
+        channel = self._replicas.crowded()
+        if channel is not None:
+            waiting = asyncio.create_task(channel.wait_writable(), name=f"room for ledger {self.id}")
+            self._waiting_for_channel = waiting
+            waiting.add_done_callback(self._on_channel_writable)
+            return
+        count = size_bytes = 0
         for payload in queued:
-            length += len(payload)
-            entry = prefix(entry_id, payload, lac=lac, length=length)
-            head = add_request_prefix(key, entry_bytes=len(entry) + len(payload))
-            if len(payload) <= _SMALL_BYTES:
-                frames.append((head + entry + payload,))
-            else:
-                frames.append((head + entry, payload))
-            self._lengths.append(length)
-            entry_id = EntryId(entry_id + 1)
-        self.length = length
-        self._replicas.send(first, frames)
+            if count and (count == _RUN_ENTRIES_MAX or size_bytes > _RUN_BYTES_MAX):
+                break
+            count += 1
+            size_bytes += len(payload)
+        run = queued[:count]
+        del queued[:count]
+        lac = self.last_add_confirmed
+        try:
+            self.length = self._replicas.send(run, lac=lac, length=self.length, now_s=self._client.clock.monotonic())
+        except BaseException as error:  # A bug: whoever waits is told, and it comes to light.
+            self._poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
+            raise
+        self._told_lac = max(self._told_lac, lac)
+        self._pump_soon()
+
+    def _on_channel_writable(self, waiting: "asyncio.Task[None]") -> None:
+        if not waiting.cancelled():
+            waiting.exception()  # The channel may be gone: whoever sends through it next notices.
+        if waiting is self._waiting_for_channel:
+            self._stop_waiting_for_channel()
+
+    def _stop_waiting_for_channel(self) -> None:
+        """It has room, or is nothing to wait for any more: its bookie was replaced, or the writer is over."""
+        waiting, self._waiting_for_channel = self._waiting_for_channel, None
+        if waiting is not None:
+            waiting.cancel()
+        self._pump_soon()
 
     # --- What the bookies say
 
-    def _on_confirmed(self, confirmed: EntryId) -> None:
-        in_flight = self._replicas.appends.in_flight + len(self._queued)
-        for _ in range(len(self._sizes) - in_flight):
-            self._in_flight_bytes -= self._sizes.popleft()
-        for _ in range(len(self._lengths) - self._replicas.appends.in_flight):
-            self._confirmed_length = self._lengths.popleft()
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= confirmed:
-            done = waiting.popleft()[1]
-            if not done.done():
-                done.set_result(None)
-        if self._room and self._has_room:
-            turn = self._room.popleft()
-            if not turn.done():
-                turn.set_result(None)
+    def _on_confirmed(self, confirmed: EntryId, done: list[Run]) -> None:
+        now_s = self._progress_s = self._client.clock.monotonic()
+        metrics = self._client.metrics
+        for run in done:
+            size_bytes = sum(map(len, run.payloads))
+            self._acked_length = run.length_before + size_bytes
+            self.window.give_back(len(run.payloads), size_bytes)
+            metrics.on_appended(len(run.payloads), size_bytes)
+            metrics.on_append_seconds(now_s - run.sent_s, len(run.payloads))
+        self._waiters.on_confirmed(confirmed)
+
+    def _length_at(self, confirmed: EntryId) -> int:
+        runs = self._replicas.runs
+        return runs[0].length_at(confirmed) if runs and runs[0].first <= confirmed else self._acked_length
 
     def _on_failed(self, position: int, bookie: BookieId, error: QuireError) -> None:
         self._client.on_bookie_error(bookie, error)
         if self._problem is not None:
+            return
+        self._last_failure = error
+        self._stop_waiting_for_channel()  # It may have been that of the failed one.
+        if self.is_deferred:
+            self._poison(error)  # What it acknowledged was never proven to be on its disk.
             return
         self._failed[position] = bookie
         if self._settings.delay_ensemble_change and self._replicas.appends.reachable(self._failed):
@@ -246,13 +332,15 @@ class LedgerWriter:
 
     async def _change(self) -> None:
         """Replace failed bookies until none is left. If that cannot be done, the writer is over."""
+        avoid: set[BookieId] = set()
         try:
             while self._failed:
                 self._replicas.suspend()
                 async with asyncio.timeout(self._settings.change_timeout_s):
-                    changed = await self._replace_failed()
+                    changed = await self._replace_failed(avoid)
                 if self._problem is not None:
                     return  # Fenced or closed meanwhile.
+                self._client.metrics.on_ensemble_change()
                 self._replicas.resume(changed)  # Which may find that one of them has failed already.
         except QuireError as error:
             self._poison(error)
@@ -262,21 +350,32 @@ class LedgerWriter:
             self._poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
             raise
 
-    async def _replace_failed(self) -> dict[int, BookieId]:
-        """Publish others in the places of those that failed, and be connected to them."""
+    async def _replace_failed(self, avoid: set[BookieId]) -> dict[int, BookieId]:
+        """Publish others in the places of those that failed, and be connected to them. Whoever failed meanwhile is in
+        `avoid`, and is tried again only when there are no others.
+        """
         changed: dict[int, BookieId] = {}
         while self._failed:
             self._changes += 1
             if self._changes > self._settings.ensemble_changes_max:
                 raise AppendOutcomeUnknown(f"ledger {self.id} changed its bookies {self._changes} times")
             failed, self._failed = {**self._vacant, **self._failed}, {}
-            change = EnsembleChange(self._client, self._replicas.appends.confirmed, failed)
-            self._stored = await change.publish(self._stored)
+            avoid.update(failed.values())
+            change = EnsembleChange(self._client, self._replicas.appends.confirmed, failed, avoid)
+            try:
+                self._stored = await change.publish(self._stored)
+            except NotEnoughBookies:
+                if avoid == set(failed.values()):
+                    raise
+                avoid.clear()
+                self._failed = failed | self._failed
+                await self._client.clock.sleep(RETRY_PAUSE_S)
+                continue
             self._vacant = change.vacant
             changed |= change.replaced
             for position, bookie in change.replaced.items():
                 try:
-                    await self._client.pool.connect(bookie, 2, timeout_s=self._settings.read_timeout_s)
+                    await self._client.pool.connect(bookie, self._version, timeout_s=self._settings.read_timeout_s)
                 except QuireError as error:
                     self._client.on_bookie_error(bookie, error)
                     self._failed[position] = bookie
@@ -286,45 +385,77 @@ class LedgerWriter:
         """Nothing is acknowledged from here on: everybody who waits is told that the outcome is unknown."""
         if self._problem is not None:
             return
-        self._problem = _append_error(error, self.id)
+        problem = self._problem = _append_error(error, self.id, self._last_failure)
+        if not isinstance(problem, LedgerClosed):
+            self._client.metrics.on_append_failed()
+        self._acked_length = self._length_at(self._replicas.appends.confirmed)
         self._replicas.stop()
-        for _, done in self._waiting:
-            if not done.done():
-                done.set_exception(self._problem)
-                done.exception()  # Whoever was cancelled does not look.
-        self._waiting.clear()
-        for turn in self._room:
-            if not turn.done():
-                turn.set_result(None)  # They look at the problem themselves.
-        self._room.clear()
+        self._waiters.fail(self._error_for)
+        self.window.wake_all()  # They look at the problem themselves.
+        self._stop_waiting_for_channel()
 
-    def _closed_error(self) -> QuireError:
+    def _error_for(self, first: EntryId) -> QuireError:
+        """What to tell of entries from `first` on: if that was sent, nobody knows whether it is in the ledger."""
         problem = self._problem
-        if isinstance(problem, LedgerFenced | LedgerClosed):
-            return problem
-        return LedgerClosed(f"ledger {self.id} cannot be written on: {problem}", ledger_id=self.id)
+        if problem is None or isinstance(problem, LedgerFenced | AppendOutcomeUnknown):
+            return _again(problem or AppendOutcomeUnknown(f"ledger {self.id} is over", ledger_id=self.id))
+        if first > self._replicas.appends.pushed:
+            return _again(problem)
+        unknown = AppendOutcomeUnknown(f"{problem}, with entries on their way", ledger_id=self.id)
+        unknown.__cause__ = problem
+        return unknown
+
+    # --- While nothing else happens
+
+    async def _mind(self) -> None:
+        """Tell bookies what is confirmed when no entry does, and give up on entries that find no quorum."""
+        settings, clock = self._settings, self._client.clock
+        lac_interval_s, told_s = settings.explicit_lac_interval_s, clock.monotonic()
+        while self._problem is None:
+            await clock.sleep(min(lac_interval_s or math.inf, settings.append_timeout_s / 4))
+            confirmed, now_s = self.last_add_confirmed, clock.monotonic()
+            if lac_interval_s and confirmed > self._told_lac and now_s - told_s >= lac_interval_s:
+                told_s, packet = now_s, self._codec.encode_lac(confirmed)
+                ensemble = self._replicas.ensemble
+                if await tell_lac(self._client, self._stored, ensemble, confirmed, self._key, packet):
+                    self._told_lac = max(self._told_lac, confirmed)
+            waited_s = clock.monotonic() - self._progress_s
+            if not self.is_idle and waited_s > settings.append_timeout_s:
+                problem = f"no entry of ledger {self.id} found an ack quorum for {waited_s:.0f} s"
+                self._poison(AppendOutcomeUnknown(problem, ledger_id=self.id))
 
     # --- Closing
 
     async def close(self, *, drain: bool = True) -> None:
         """Seal the ledger at its last acknowledged entry. With `drain` what is in flight is waited for first.
 
-        Raises `LedgerFenced` if another client sealed it elsewhere. A second call does nothing.
+        With deferred sync it is sealed at what was forced: call `force` before. Raises `LedgerFenced` if another client
+        sealed it elsewhere. A second call does nothing.
         """
-        if drain and self._problem is None and self.last_add_pushed > self.last_add_confirmed:
-            await self._wait_confirmed(self.last_add_pushed)
-        problem = self._problem
-        if isinstance(problem, LedgerClosed):
+        undrained: QuireError | None = None
+        if drain and self._problem is None:
+            try:
+                await self.flush()
+            except QuireError as error:
+                undrained = error  # What is acknowledged is sealed all the same.
+        if self._is_sealed:
             return
         if self._changing is not None and not self._changing.done():
             await asyncio.wait([self._changing])
-        confirmed, length = self.last_add_confirmed, self._confirmed_length
         self._poison(LedgerClosed(f"ledger {self.id} is closed", ledger_id=self.id))
+        confirmed, length = self._forced if self.is_deferred else (self.last_add_confirmed, self._acked_length)
+        is_all = confirmed == self._replicas.appends.pushed
         self._stored = await self._client.ledgers_metadata.update(
-            self._stored, lambda metadata: closed_metadata(metadata, self.id, confirmed, length)
+            self._stored, lambda metadata: closed_metadata(metadata, self.id, confirmed, length, is_all=is_all)
         )
+        self._is_sealed = True
+        if undrained is not None:
+            raise undrained
 
     async def __aenter__(self) -> "LedgerWriter":
+        if self.is_deferred and self._settings.delay_ensemble_change:
+            raise InvalidArgument("with deferred sync no bookie is ever replaced, so that cannot be delayed either")
+        self._minding = asyncio.create_task(self._mind(), name=f"mind ledger {self.id}")
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
@@ -334,11 +465,25 @@ class LedgerWriter:
             if kind is None:
                 raise
             # What went wrong in the block says more.
+        finally:
+            if self._minding is not None:
+                self._minding.cancel()
+                await asyncio.wait([self._minding])
+                if not self._minding.cancelled():
+                    self._minding.result()  # A bug comes to light.
 
 
-def _append_error(error: QuireError, ledger_id: LedgerId) -> QuireError:
+def _again(error: QuireError) -> QuireError:
+    """The same error as a new one. One that is raised again and again would keep all that its raisers held."""
+    again = type(error)(str(error), hint=error.hint, **error.facts)
+    again.__cause__ = error.__cause__
+    return again
+
+
+def _append_error(error: QuireError, ledger_id: LedgerId, bookie_error: QuireError | None) -> QuireError:
     if isinstance(error, LedgerFenced | LedgerClosed | AppendOutcomeUnknown):
         return error
-    unknown = AppendOutcomeUnknown(f"ledger {ledger_id} broke off: {error}", ledger_id=ledger_id)
+    why = "" if bookie_error is None or bookie_error is error else f". Others were needed since: {bookie_error}"
+    unknown = AppendOutcomeUnknown(f"ledger {ledger_id} broke off: {error}{why}", ledger_id=ledger_id)
     unknown.__cause__ = error
     return unknown

@@ -24,7 +24,7 @@ class GroupCommit:
     def __init__(self, *, group_bytes_max: int) -> None:
         invariant(group_bytes_max > 0, "a group must have room", group_bytes_max=group_bytes_max)
         self._group_bytes_max = group_bytes_max
-        self._sizes: deque[int] = deque()  # Of the writes that no group has taken yet.
+        self._waiting: deque[tuple[int, int]] = deque()  # What no group has taken yet: how many writes, and bytes.
         self.last = 0  # The number of the newest write.
         self.durable = NOTHING_DURABLE  # Every write up to this number survives a crash.
         self.queued_bytes = 0
@@ -36,27 +36,29 @@ class GroupCommit:
         """The number of the last write in the group that is being flushed; that of the last durable one if none is."""
         return self.durable if self._flushing_to is None else self._flushing_to
 
-    def on_write(self, size: int) -> int:
-        """Take a write of `size` bytes and return its number."""
-        self._sizes.append(size)
+    def on_write(self, size: int, count: int = 1) -> int:
+        """Take a write of `size` bytes, or several that arrived together, and return the number of the last one."""
+        self._waiting.append((count, size))
         self.queued_bytes += size
-        self.last += 1
+        self.last += count
         return self.last
 
     def next_group(self) -> int | None:
-        """How many of the oldest waiting writes to flush now; None while a flush is under way or nothing waits.
+        """How many calls of `on_write`, from the oldest on, to flush now; None while a flush is under way or nothing
+        waits.
 
-        A group holds at most `group_bytes_max`, but always at least one write.
+        A group holds at most `group_bytes_max`, but always at least what one call brought.
         """
-        if self._flushing_to is not None or self._failed or not self._sizes:
+        waiting = self._waiting
+        if self._flushing_to is not None or self._failed or not waiting:
             return None
-        count = size = 0
-        while self._sizes and (count == 0 or size + self._sizes[0] <= self._group_bytes_max):
-            size += self._sizes.popleft()
-            count += 1
+        calls = writes = size = 0
+        while waiting and (calls == 0 or size + waiting[0][1] <= self._group_bytes_max):
+            together, together_bytes = waiting.popleft()
+            calls, writes, size = calls + 1, writes + together, size + together_bytes
         self.queued_bytes -= size
-        self._flushing_to = self.durable + count
-        return count
+        self._flushing_to = self.durable + writes
+        return calls
 
     def on_flushed(self) -> int:
         """The group is durable. Returns the number of the last durable write."""

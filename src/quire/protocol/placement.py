@@ -247,7 +247,9 @@ def require(candidates: Collection[BookieId], needed: int) -> None:
     """Raise `NotEnoughBookies` unless there are as many candidates as needed."""
     if len(candidates) < needed:
         raise NotEnoughBookies(
-            f"{needed} bookies are needed, and {len(candidates)} can be used", needed=needed, found=len(candidates)
+            f"{needed} {'bookie is' if needed == 1 else 'bookies are'} needed, and {len(candidates)} can be used",
+            needed=needed,
+            found=len(candidates),
         )
 
 

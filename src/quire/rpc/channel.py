@@ -1,10 +1,10 @@
-"""One connection to one bookie: adds in runs, everything else as a call that is awaited.
+"""One connection to one bookie: adds and reads in runs, everything else as a call that is awaited.
 
     writer ── send_adds ─▶ parts ─▶ one write a turn ─▶ bookie
     writer ◀─ AddSink ◀─ every answer of one data_received, by sink ◀─ bookie
 
-Nothing is made for a single add: no task, no future, no timer. What waits for an answer is looked through on a coarse
-tick, while there is anything to look through. So a deadline may be noticed one tick late.
+Nothing is made for a single entry of a run: no task, no future, no timer. What waits for an answer is looked through
+on a coarse tick, while there is anything to look through. So a deadline may be noticed one tick late.
 
 A channel that has spoken version 2 refuses version 3 (see `exchange`): keep one channel for adds and reads of version
 2, and one for what only version 3 has.
@@ -22,6 +22,7 @@ from quire.codec.digest import Buffer
 from quire.codec.wire import v2
 from quire.codec.wire.availability import EntryAvailability, decode_availability
 from quire.codec.wire.codes import Status
+from quire.codec.wire.v2_adds import AddRun
 from quire.codec.wire.v3_adds import add_request_parts
 from quire.codec.wire.v3_messages import (
     HIGH_PRIORITY,
@@ -45,8 +46,9 @@ from quire.codec.wire.v3_messages import (
 )
 from quire.errors import BookieUnavailable, QuireError
 from quire.rpc.adds import AddSink, EntryIds, PendingAdds
-from quire.rpc.errors import unanswered_error, unreachable_error
+from quire.rpc.errors import status_error, unanswered_error, unreachable_error
 from quire.rpc.exchange import TIMED_OUT, Exchange
+from quire.rpc.reads import ReadRun
 from quire.rpc.settings import ChannelSettings
 from quire.runtime import Runtime
 from quire.types import NO_ENTRY, EntryId, LedgerId
@@ -161,7 +163,7 @@ class BookieChannel(Exchange):
         self._adds.push_v3(txn_id, ledger_id, entry_id, sink, deadline_s=deadline_s)
         self._send(parts)
 
-    def _on_add_answers(self, v2: list[tuple[Status, LedgerId, EntryId]], v3: list[tuple[Status, int]]) -> None:
+    def _on_add_answers(self, v2: list[AddRun], v3: list[tuple[Status, int]]) -> None:
         for sink, answers in self._adds.on_answers(v2, v3):
             self._tell(sink.on_add_answers, self, answers)
 
@@ -177,7 +179,9 @@ class BookieChannel(Exchange):
         self, lost: list[tuple[AddSink, list[EntryId]]], problem: str, cause: BaseException | None = None
     ) -> None:
         for sink, entry_ids in lost:
-            error = unanswered_error(problem, bookie=self.bookie, may_be_done=True, cause=cause)
+            error = unanswered_error(
+                problem, bookie=self.bookie, may_be_done=True, timed_out=problem is TIMED_OUT, cause=cause
+            )
             self._tell(sink.on_add_lost, self, entry_ids, error)
 
     def _tell(self, callback: Callable[[*Ts], None], *args: *Ts) -> None:
@@ -217,14 +221,38 @@ class BookieChannel(Exchange):
                 high_priority=high_priority,
                 may_change=flag is not None,
             )
-        frame = v2.encode_read_request(
-            ledger_id, entry_id, flags=_read_flags(master_key, high_priority), master_key=master_key
-        )
+        run = self._send_reads(ledger_id, (entry_id,), timeout_s, master_key=master_key, high_priority=high_priority)
+        await run.future
+        entry = run.found[entry_id]
+        if isinstance(entry, Status):
+            raise status_error(entry, bookie=self.bookie, ledger_id=ledger_id, entry_id=entry_id)
+        return ReadResponse(ledger_id, entry_id, bytes(entry))
+
+    def send_reads(self, ledger_id: LedgerId, entries: Sequence[EntryId], *, timeout_s: float | None = None) -> ReadRun:
+        """Ask for entries, all in one write and with one future: see `ReadRun`. Version 2.
+
+        The future raises `BookieUnavailable` if some were not answered in time; those that were are in `found`. To
+        give up, cancel the future. Raises `BookieUnavailable` or `BookieBusy` and sends nothing.
+        """
+        return self._send_reads(ledger_id, entries, timeout_s)
+
+    def _send_reads(
+        self,
+        ledger_id: LedgerId,
+        entries: Sequence[EntryId],
+        timeout_s: float | None,
+        *,
+        master_key: bytes | None = None,
+        high_priority: bool = False,
+    ) -> ReadRun:
+        encode, flags = v2.encode_read_request, _read_flags(master_key, high_priority)
+        frames = [encode(ledger_id, entry_id, flags=flags, master_key=master_key) for entry_id in entries]
         self._check_version(2)
-        call = self._new_call(None, timeout_s, ledger_id, entry_id, may_change=master_key is not None)
-        self._calls.push_read_v2(self._next_number(), (ledger_id, entry_id), call)
-        self._send((frame,))
-        return cast(ReadResponse, await call.future)
+        deadline_s, fences = self._deadline_s(timeout_s), master_key is not None
+        run = ReadRun(ledger_id, entries, self._loop.create_future(), deadline_s=deadline_s, fences=fences)
+        self._reads.push(run)
+        self._send(frames)
+        return run
 
     async def read_batch(
         self,

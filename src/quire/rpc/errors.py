@@ -13,10 +13,14 @@
     no connection          BookieUnavailable: nothing was sent
     no answer              BookieOutcomeUnknown if the request could change something, else BookieUnavailable
 
+Where no answer came because the deadline passed, the error has the fact `timed_out`: the connection stood, and the
+bookie said nothing. Clients hold that against a bookie; that a connection broke they do not.
+
 In version 2 a bookie that lost data says EIO, since Java clients know no other code for it. So a `BookieFailed` of
 version 2 may stand for `EntriesUnknown`: like that one, it never means that an entry is not there.
 """
 
+import ssl
 from typing import Any, Final
 
 from quire.codec.wire.codes import Status
@@ -36,6 +40,10 @@ from quire.errors import (
     WrongPassword,
 )
 from quire.types import EntryId, LedgerId
+
+_TLS_HINT: Final = (
+    "Trust the authority of the bookie's certificate, and have it name the host that the bookie advertises."
+)
 
 ERRORS: Final[dict[Status, type[QuireError]]] = {
     Status.ENOLEDGER: NoSuchLedger,
@@ -70,6 +78,7 @@ def unanswered_error(
     *,
     bookie: str,
     may_be_done: bool,
+    timed_out: bool = False,
     ledger_id: LedgerId | None = None,
     entry_id: EntryId | None = None,
     cause: BaseException | None = None,
@@ -82,7 +91,8 @@ def unanswered_error(
     if isinstance(cause, ProtocolViolation):
         kind = ProtocolViolation
     message = f"bookie {bookie}{_place(ledger_id, entry_id)}: {problem}"
-    error = kind(message, bookie=bookie, **_facts(ledger_id, entry_id))
+    facts = _facts(ledger_id, entry_id) | ({"timed_out": True} if timed_out else {})
+    error = kind(message, bookie=bookie, **facts)
     error.__cause__ = cause
     return error
 
@@ -90,7 +100,8 @@ def unanswered_error(
 def unreachable_error(bookie: str, error: OSError) -> BookieUnavailable:
     """What to raise, `from error`, when there is no connection at all."""
     what = str(error) or type(error).__name__  # A timeout says nothing of itself.
-    return BookieUnavailable(f"bookie {bookie} cannot be reached: {what}", bookie=bookie)
+    hint = _TLS_HINT if isinstance(error, ssl.SSLError) else ""
+    return BookieUnavailable(f"bookie {bookie} cannot be reached: {what}", hint=hint, bookie=bookie)
 
 
 def _place(ledger_id: LedgerId | None, entry_id: EntryId | None) -> str:

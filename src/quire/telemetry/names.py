@@ -1,8 +1,8 @@
 """Every metric that Quire exposes, declared once: its name, its kind, its labels, and what it means.
 
-Names that begin with `bookie_` or `bookkeeper_server_` are those of Apache BookKeeper, so that dashboards and alerts
-made for it go on working: operations are summaries in milliseconds there. Names that begin with `quire_` are ours and
-follow Prometheus's conventions: seconds and bytes in the name, `_total` on counters.
+Names that begin with `bookie_`, `bookkeeper_server_` or `bookkeeper_client_` are those of Apache BookKeeper, so that
+dashboards and alerts made for it go on working: operations are summaries in milliseconds there. Names that begin with
+`quire_` are ours and follow Prometheus's conventions: seconds and bytes in the name, `_total` on counters.
 """
 
 from dataclasses import dataclass
@@ -149,4 +149,37 @@ JOURNAL_DAMAGES_TOTAL = _counter(
 DISK_ERRORS_TOTAL = _counter("quire_bookie_disk_errors_total", "Reads and writes that a disk refused")
 PROTOCOL_VIOLATIONS_TOTAL = _counter(
     "quire_bookie_protocol_violations_total", "Connections closed because their bytes made no sense"
+)
+
+# --- A client of ledgers
+
+LEDGER_CREATE = _operation("bookkeeper_client_LEDGER_CREATE", "Creating a ledger")
+LEDGER_OPEN = _operation("bookkeeper_client_LEDGER_OPEN", "Opening a ledger, its recovery included")
+LEDGER_DELETE = _operation("bookkeeper_client_LEDGER_DELETE", "Deleting a ledger's metadata")
+LEDGER_RECOVER = _operation("bookkeeper_client_LEDGER_RECOVER", "Sealing a ledger from under its writer")
+NUM_ENSEMBLE_CHANGE = _counter("bookkeeper_client_NUM_ENSEMBLE_CHANGE", "Times that failed bookies were replaced")
+SPECULATIVE_READ_COUNT = _counter(
+    "bookkeeper_client_SPECULATIVE_READ_COUNT", "Reads sent to another bookie because the first was slow"
+)
+LEDGER_APPEND_SECONDS = _histogram("quire_ledger_append_seconds", "From an entry's sending to its ack quorum")
+LEDGER_APPENDED_ENTRIES_TOTAL = _counter("quire_ledger_appended_entries_total", "Entries acknowledged")
+LEDGER_APPENDED_BYTES_TOTAL = _counter("quire_ledger_appended_bytes_total", "Payload bytes of acknowledged entries")
+LEDGER_APPEND_FAILURES_TOTAL = _counter(
+    "quire_ledger_append_failures_total", "Writers that broke off and left appends without an answer"
+)
+LEDGER_WINDOW_WAITS_TOTAL = _counter("quire_ledger_window_waits_total", "Appends that waited for room in the window")
+LEDGER_WRITERS = _gauge("quire_ledger_writers", "Ledgers being written now")
+LEDGER_IN_FLIGHT_ENTRIES = _gauge("quire_ledger_in_flight_entries", "Entries sent that wait for their ack quorum")
+LEDGER_READ_ENTRIES_TOTAL = _counter("quire_ledger_read_entries_total", "Entries read")
+LEDGER_READ_BYTES_TOTAL = _counter("quire_ledger_read_bytes_total", "Payload bytes of entries read")
+LEDGER_READ_FAILURES_TOTAL = _counter("quire_ledger_read_failures_total", "Entries that no bookie could give")
+LEDGER_LAC_LAG_ENTRIES = _gauge(
+    "quire_ledger_lac_lag_entries", "Confirmed entries that the slowest follower has not read yet"
+)
+LEDGER_BOOKIE_ERRORS_TOTAL = _counter("quire_ledger_bookie_errors_total", "Requests and connections that failed")
+LEDGER_BOOKIES_QUARANTINED = _gauge("quire_ledger_bookies_quarantined", "Bookies that get no new ledgers for a while")
+LEDGER_CONNECTIONS = _gauge("quire_ledger_connections", "Connections to bookies open now")
+LEDGER_UNSENT_BYTES = _gauge("quire_ledger_unsent_bytes", "Bytes that wait to be sent to bookies")
+LEDGER_PLACEMENT_FAILURES_TOTAL = _counter(
+    "quire_ledger_placement_failures_total", "Ensembles chosen that break the placement policy's rule"
 )

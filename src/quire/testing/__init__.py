@@ -17,6 +17,7 @@ from quire.testing.sim_disk import SimDisk, SimFile
 from quire.testing.sim_errors import SimDeadlock, SimError, SimRefused, SimStuck, SimUnhandled
 from quire.testing.sim_index import SimIndex, SimIndexFolder
 from quire.testing.sim_loop import SimLoop
+from quire.testing.sim_metadata import SimTree, sim_tree
 from quire.testing.sim_network import SimHostNetwork, SimNetwork, SimServer
 from quire.testing.sim_rng import SimRng
 from quire.testing.sim_run import run, run_on
@@ -42,10 +43,12 @@ __all__ = [
     "SimServer",
     "SimStuck",
     "SimTransport",
+    "SimTree",
     "SimUnhandled",
     "Simulation",
     "run",
     "run_on",
     "sim_cluster",
+    "sim_tree",
     "simulate",
 ]

@@ -55,6 +55,7 @@ class DiskFaults:
     """The faults of one simulated disk. Nothing is wrong with it until a test says so."""
 
     capacity_bytes: int = CAPACITY_BYTES
+    foreign_bytes: int = 0  # What others keep on the same disk: see `SimDisk.fill`.
     latency_s: tuple[float, float] = (0.000_02, 0.002)
     latency_by_operation_s: dict[Operation, tuple[float, float]] = field(default_factory=dict)
     _failures: list[_Failure] = field(default_factory=list)

@@ -25,6 +25,7 @@ from quire.bookie.space import SpaceSettings
 from quire.errors import InvariantBroken
 from quire.metadata import Cluster, init_cluster, open_cluster, open_store, parse_uri
 from quire.testing.sim_index import SimIndexFolder
+from quire.testing.sim_metadata import SimTree
 from quire.testing.simulation import Simulation
 from quire.types import bookie_id
 
@@ -42,8 +43,9 @@ SMALL_STORAGE = StorageSettings(
 
 @asynccontextmanager
 async def sim_cluster(sim: Simulation, name: str = "simulated") -> AsyncIterator[Cluster]:
-    """Metadata in memory, for all bookies and clients of a simulation while the block runs."""
+    """Metadata in memory, for all bookies and clients of a simulation while the block runs. See `sim_tree`."""
     uri, runtime = parse_uri(f"memory:{name}"), sim.host("metadata").runtime
+    SimTree(name)  # Before the first handle, which would make a plain one.
     async with open_store(uri, runtime=runtime) as store:
         yield await init_cluster(store, uri, runtime)
 
@@ -126,9 +128,17 @@ class SimBookie:
 
     async def crash(self, *, power_loss: bool = True) -> None:
         """The machine loses power, or else only the process is killed."""
-        await self.host.crash(power_loss=power_loss)
+        # The index first: the dying bookie makes a checkpoint, which must not reach what it leaves behind.
         if power_loss:
             self.index.crash()
         else:
             self.index.kill()
+        await self.host.crash(power_loss=power_loss)
         self._life = self._bookie = None
+
+    def wipe(self) -> None:
+        """Put an empty disk in the place of the bookie's. It must not run meanwhile."""
+        if self.is_running:
+            raise InvariantBroken(f"bookie {self.host.name} runs, its disk cannot be changed")
+        self.host.disk.wipe()
+        self.index = SimIndexFolder(self.host.rng)

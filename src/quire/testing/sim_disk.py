@@ -61,6 +61,19 @@ class SimDisk:
         self._off = True
         return disk
 
+    def wipe(self) -> None:
+        """Forget every file and folder, as if somebody had put in a new disk. Open files are dead."""
+        self.kill()
+        self._names = StoredNames()
+        self._directories = {_ROOT: None}
+
+    def sizes(self, folder: StrPath) -> dict[str, int]:
+        """The files below a folder, sorted, and how many bytes each of them has."""
+        inside = normal(folder).rstrip("/") + "/"
+        return {
+            name: len(self._names.files[name].visible) for name in sorted(self._names.files) if name.startswith(inside)
+        }
+
     def flip_bit(self, path: StrPath, offset: int) -> None:
         """Flip one bit of a stored byte; the seed picks which."""
         self._content(normal(path)).flip_bit(offset, self._rng.randrange(8))
@@ -68,6 +81,11 @@ class SimDisk:
     def limit_free_bytes(self, count: int) -> None:
         """Let the disk be full after `count` more bytes."""
         self.faults.capacity_bytes = self._used_bytes() + count
+
+    def fill(self, free_bytes: int) -> None:
+        """Let others take all but `free_bytes` of the disk. `faults.foreign_bytes = 0` takes that back."""
+        self.faults.foreign_bytes = 0
+        self.faults.foreign_bytes = max(0, self.free_bytes() - free_bytes)
 
     # --- Disk -------------------------------------------------------------------------------------------------
 
@@ -176,7 +194,7 @@ class SimDisk:
         return max(0, self.faults.capacity_bytes - self._used_bytes())
 
     def _used_bytes(self) -> int:
-        return sum(len(content.visible) for content in self._names.files.values())
+        return self.faults.foreign_bytes + sum(len(content.visible) for content in self._names.files.values())
 
     def _content(self, name: str) -> StoredBytes:
         content = self._names.files.get(name)

@@ -4,12 +4,14 @@
     server = await net.host("b1").serve("b1", 3181, BookieProtocol)
     transport, protocol = await net.host("client").connect("b1", 3181, ClientProtocol, timeout_s=5)
     net.partition("client", "b1", one_way=True)
+    net.tap("b1", "client", lambda frame, send: later.append(send) if is_late(frame) else send())
 
 Every delay, every split of the bytes and every lost connection comes from the seed. TLS is refused: its randomness
 comes from OpenSSL, so no seed could repeat it; test it on real sockets.
 """
 
 import asyncio
+import contextvars
 import errno
 import functools
 import os
@@ -22,7 +24,7 @@ from quire.runtime.network import AcceptedConnections
 from quire.testing.sim_errors import SimRefused
 from quire.testing.sim_loop import SimLoop
 from quire.testing.sim_rng import SimRng
-from quire.testing.sim_transport import Address, SimTransport
+from quire.testing.sim_transport import Address, OnFrame, SimTransport
 from quire.testing.sim_wire import Wire
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -55,6 +57,7 @@ class SimNetwork:
         self._connections: dict[SimTransport, None] = {}  # The client's end of each, in order of creation.
         self._blocked: dict[tuple[str, str], int] = {}  # With the number of the partition, for its delayed resets.
         self._partitions = 0
+        self._taps: dict[tuple[str, str], OnFrame] = {}
         self._next_port = _FIRST_FREE_PORT
         self._healed = asyncio.Event()
 
@@ -108,6 +111,21 @@ class SimNetwork:
             end.peer.wire.poke_later()
         self._healed.set()
         self._healed.clear()
+
+    def tap(self, source: str, target: str, on_frame: OnFrame | None) -> None:
+        """Hand every frame that `source` writes to `target` to `on_frame`, on all connections; None ends that.
+
+        A frame is its length in four bytes, and the body, which is what `on_frame` gets; with a call that sends it: at
+        once, later or never. Frames sent in between overtake it, as if it had been written later.
+        """
+        if on_frame is None:
+            self._taps.pop((source, target), None)
+        else:
+            self._taps[source, target] = on_frame
+        for end in self._connections:
+            for side in (end, end.peer):
+                if (side.host, side.peer.host) == (source, target):
+                    side.tap(on_frame)
 
     def _reset_blocked(self, ways: list[tuple[str, str]], number: int) -> None:
         for way in ways:
@@ -167,19 +185,26 @@ class SimNetwork:
         return self._next_port
 
     def join(
-        self, client: Address, server: Address, near: asyncio.BaseProtocol, far: asyncio.BaseProtocol
+        self,
+        client: Address,
+        server: Address,
+        near: asyncio.BaseProtocol,
+        far: asyncio.BaseProtocol,
+        *,
+        far_context: contextvars.Context,
     ) -> SimTransport:
         """A new connection between two protocols; returns the client's end. Neither protocol knows of it yet."""
         wires = [
             Wire(self._loop, self._rng, self, source=source, target=target, window_bytes=self._window_bytes)
             for source, target in ((client[0], server[0]), (server[0], client[0]))
         ]
-        here = SimTransport(self._loop, wires[0], near, local=client, remote=server)
-        there = SimTransport(self._loop, wires[1], far, local=server, remote=client)
+        here = SimTransport(self._loop, wires[0], near, contextvars.copy_context(), local=client, remote=server)
+        there = SimTransport(self._loop, wires[1], far, far_context, local=server, remote=client)
         here.peer, there.peer = there, here
         for end in (here, there):
             end.wire.sender, end.wire.receiver = end, end.peer
             end.on_lost = functools.partial(self._forget_if_over, here)
+            end.tap(self._taps.get((end.host, end.peer.host)))
         self._connections[here] = None
         return here
 
@@ -288,6 +313,7 @@ class SimServer:
         self._net = net
         self._protocol_factory = protocol_factory
         self._accepted = AcceptedConnections()
+        self._context = contextvars.copy_context()
         self._address: Address = (loopback or host, net.listen(self, port))
 
     @property
@@ -296,8 +322,9 @@ class SimServer:
 
     def accept(self, client: Address, protocol: asyncio.BaseProtocol) -> SimTransport:
         """Connect a client; returns its end, not yet started."""
-        accepted = self._accepted.admit(self._protocol_factory)
-        transport = self._net.join(client, (self.host, self._address[1]), protocol, accepted)
+        context = self._context.copy()  # That of whoever listens, not that of the client whose call this is.
+        accepted = context.run(self._accepted.admit, self._protocol_factory)
+        transport = self._net.join(client, (self.host, self._address[1]), protocol, accepted, far_context=context)
         transport.peer.start()
         return transport
 

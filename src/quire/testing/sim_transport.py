@@ -3,19 +3,29 @@
     write() → unsent → [window] → wire … delay … → data_received()
 
 `unsent` is the transport's own buffer, which flow control is about; the wire stands for both kernels and the network
-between them, and has room for a limited window.
+between them, and has room for a limited window. A tap stands before both: what it keeps was never written.
+
+A protocol is called in the context in which its end was made, as asyncio does it, whoever's bytes arrive: the tasks
+that it starts belong to its own host.
 """
 
 import asyncio
+import contextvars
+import functools
 from collections.abc import Callable, Iterable
-from typing import Final, cast
+from typing import Final, TypeAlias, TypeVar, TypeVarTuple, cast
 
+from quire.codec.wire.frames import LENGTH_BYTES, FrameSplitter
 from quire.testing.sim_loop import SimLoop
 from quire.testing.sim_wire import Wire
 
 _HIGH_WATER_BYTES: Final = 64 * 1024
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 Address = tuple[str, int]
+OnFrame: TypeAlias = Callable[[bytes, Callable[[], None]], None]  # A frame without its length, and what sends it.
 
 
 class SimTransport(asyncio.Transport):
@@ -24,14 +34,23 @@ class SimTransport(asyncio.Transport):
     peer: "SimTransport"
 
     def __init__(
-        self, loop: SimLoop, wire: Wire, protocol: asyncio.BaseProtocol, *, local: Address, remote: Address
+        self,
+        loop: SimLoop,
+        wire: Wire,
+        protocol: asyncio.BaseProtocol,
+        context: contextvars.Context,
+        *,
+        local: Address,
+        remote: Address,
     ) -> None:
         super().__init__({"sockname": local, "peername": remote})
         self.host = local[0]
+        self._context = context
         self.on_lost: Callable[[], None] = lambda: None  # The network's, to forget the connection.
         self._loop = loop
         self.wire = wire  # The one that leads away from here.
         self._protocol = protocol
+        self._tap: tuple[FrameSplitter, OnFrame] | None = None
         self._unsent = bytearray()
         self._high, self._low = _HIGH_WATER_BYTES, _HIGH_WATER_BYTES // 4
         self._writing_paused = False
@@ -49,8 +68,12 @@ class SimTransport(asyncio.Transport):
     def _start(self) -> None:
         if not self._lost:
             self._made = True
-            self._protocol.connection_made(self)
+            self._tell(self._protocol.connection_made, self)
             self.peer.wire.poke()
+
+    def _tell(self, call: Callable[[*Ts], T], *args: *Ts) -> T:
+        # In a copy: a call may lead to another one before it returns, and a context is entered once only.
+        return self._context.copy().run(call, *args)
 
     # --- Writing ----------------------------------------------------------------------------------------------
 
@@ -59,7 +82,20 @@ class SimTransport(asyncio.Transport):
             raise TypeError(f"data must be bytes-like, not {type(data).__name__}")
         if self._eof_written:
             raise RuntimeError("cannot write after write_eof()")
-        if self._closing:
+        if self._closing or self._tap is None:
+            self._put(data)
+            return
+        splitter, on_frame = self._tap
+        for body in splitter.split(bytes(data)):
+            frame = len(body).to_bytes(LENGTH_BYTES, "big") + body
+            on_frame(frame[LENGTH_BYTES:], functools.partial(self._put, frame))
+
+    def tap(self, on_frame: OnFrame | None) -> None:
+        """Hand every frame to `on_frame` instead of sending it; None ends that. Not in the middle of a frame."""
+        self._tap = None if on_frame is None else (FrameSplitter(), on_frame)
+
+    def _put(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closing or self._eof_written:
             return
         self._unsent += data
         self._flush()
@@ -85,7 +121,7 @@ class SimTransport(asyncio.Transport):
         self._flush()
         if self._writing_paused and len(self._unsent) <= self._low:
             self._writing_paused = False
-            self._protocol.resume_writing()
+            self._tell(self._protocol.resume_writing)
 
     def _flush(self) -> None:
         room = self.wire.room()
@@ -125,12 +161,12 @@ class SimTransport(asyncio.Transport):
             if self._lost:
                 self.wire.send_reset()
         elif isinstance(self._protocol, asyncio.BufferedProtocol):
-            _fill_buffers(self._protocol, data)
+            self._tell(_fill_buffers, self._protocol, data)
         else:
-            cast(asyncio.Protocol, self._protocol).data_received(data)
+            self._tell(cast(asyncio.Protocol, self._protocol).data_received, data)
 
     def receive_eof(self) -> None:
-        if not self._closing and not cast(asyncio.Protocol, self._protocol).eof_received():
+        if not self._closing and not self._tell(cast(asyncio.Protocol, self._protocol).eof_received):
             self.close()
 
     def receive_reset(self) -> None:
@@ -175,7 +211,7 @@ class SimTransport(asyncio.Transport):
 
     def _report_lost(self, error: Exception | None) -> None:
         if self._made:
-            self._protocol.connection_lost(error)
+            self._tell(self._protocol.connection_lost, error)
 
     def is_closing(self) -> bool:
         return self._closing

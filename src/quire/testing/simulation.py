@@ -125,6 +125,12 @@ class SimHost:
         self._tasks[task] = None
 
 
+def current_host_name() -> str | None:
+    """The host on which the running task is, if it is one of `SimHost.spawn`, or was created by one."""
+    host = _current_host.get()
+    return None if host is None else host.name
+
+
 def _register_task(task: asyncio.Task[Any]) -> None:
     host = _current_host.get()
     if host is not None:

@@ -13,7 +13,7 @@ from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
 from quire.errors import NoSuchEntry, QuireError
 from quire.metadata import open_cluster
-from quire.rpc import BookieChannel
+from quire.rpc import AddAnswers, BookieChannel
 from quire.runtime import Runtime, real_runtime
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
 from tests.integration.bookie.bookie_process import BOOKIE, BookieProcess, free_port, new_cluster
@@ -90,10 +90,10 @@ class _Sink:
         self._acknowledged, self._answered = acknowledged, answered
         self.first: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
-    def on_add_answers(self, channel: BookieChannel, answers: list[tuple[EntryId, Status]]) -> None:
-        for entry_id, status in answers:
+    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+        for status, entry_ids in answers:
             if status is Status.EOK:
-                self._acknowledged.append(entry_id)
+                self._acknowledged += entry_ids
             if not self.first.done():
                 self.first.set_result(status)
         self._answered.set()

@@ -168,9 +168,9 @@ def test_a_slow_journal_does_not_hold_up_ledgers_of_another(version: Version) ->
         stuck = asyncio.Event()
         real_write = world.storage.journals.all[1]._write_group
 
-        async def write_group(count: int) -> None:
+        async def write_group(calls: int) -> None:
             await stuck.wait()
-            await real_write(count)
+            await real_write(calls)
 
         world.storage.journals.all[1]._write_group = write_group  # type: ignore[method-assign]
         world.client.send(version.add(1, 1))

@@ -28,10 +28,14 @@ def records(bodies: list[bytes]) -> list[bytes]:
     return [RECORD_HEADER.pack(len(body), 7, number) + body for number, body in enumerate(bodies)]
 
 
+def group_of(offset: int, number: int, parts: list[bytes], *, salt: int = SALT) -> bytes:
+    return b"".join(encode_group(salt, offset, number, parts))
+
+
 def file_of(*groups: list[bytes], room: int = 4 * SECTOR) -> bytes:
     data = bytearray(encode_file_header(FileHeader(1, SALT, JournalNumber())))
     for number, bodies in enumerate(groups, start=1):
-        data += encode_group(SALT, len(data), number, records(bodies))
+        data += group_of(len(data), number, records(bodies))
     return bytes(data) + bytes(room)
 
 
@@ -52,8 +56,8 @@ def test_groups_read_back(groups: list[list[bytes]]) -> None:
 
 
 def test_records_keep_their_ids() -> None:
-    data = encode_group(SALT, SECTOR, 5, [RECORD_HEADER.pack(2, 2**62, -0x2000), b"xy"])
-    _, group = read_group(bytes(SECTOR) + bytes(data), SALT, SECTOR)
+    data = group_of(SECTOR, 5, [RECORD_HEADER.pack(2, 2**62, -0x2000), b"xy"])
+    _, group = read_group(bytes(SECTOR) + data, SALT, SECTOR)
     assert group is not None
     assert (group.number, group.offset, group.end) == (5, SECTOR, 2 * SECTOR)
     ((ledger_id, entry_id, body),) = group
@@ -63,7 +67,16 @@ def test_records_keep_their_ids() -> None:
 def test_a_group_is_a_whole_number_of_sectors() -> None:
     for size in (0, 1, 470, 475, 476, 512, 5000):
         assert group_size(size) % SECTOR == 0
-        assert len(encode_group(SALT, 0, 1, [bytes(size)])) == group_size(size)
+        assert len(group_of(0, 1, [bytes(size)])) == group_size(size)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1100), st.binary(max_size=3)), max_size=6))
+def test_zero_sectors_are_counted_as_the_group_has_them(pieces: list[tuple[int, bytes]]) -> None:
+    """Zeros of entries, the padding behind them, and any place where a sector may begin among them."""
+    data = b"".join(bytes(zeros) + some for zeros, some in pieces)
+    group = group_of(0, 1, [data])
+    sectors = [group[start : start + SECTOR] for start in range(SECTOR, len(group), SECTOR)]
+    assert int.from_bytes(group[16:20], "big") == sectors.count(bytes(SECTOR))
 
 
 @given(BODIES.filter(bool), st.data())
@@ -128,7 +141,7 @@ def test_damage_in_the_middle_does_not_hide_what_comes_after() -> None:
 @pytest.mark.parametrize("place", ["other salt", "other offset", "inside an entry"])
 def test_a_group_in_the_wrong_place_is_not_a_group(place: str) -> None:
     """Stale blocks, and entries whose bytes look like a group, must not pass for one."""
-    foreign = bytes(encode_group(SALT if place == "other offset" else 99, SECTOR * 3, 9, records([b"evil"])))
+    foreign = group_of(SECTOR * 3, 9, records([b"evil"]), salt=SALT if place == "other offset" else 99)
     if place == "inside an entry":
         data = file_of([bytes(SECTOR * 2 - 60) + foreign])
         assert foreign in data
@@ -164,7 +177,7 @@ def test_the_file_header_reads_back_and_any_flip_in_it_is_noticed() -> None:
 
 def test_records_that_do_not_add_up_are_damage() -> None:
     for data in (b"short", RECORD_HEADER.pack(100, 1, 1) + b"too little"):
-        _, group = read_group(bytes(encode_group(SALT, 0, 1, [data])), SALT, 0)
+        _, group = read_group(group_of(0, 1, [data]), SALT, 0)
         assert group is not None
         with pytest.raises(DamagedJournal):
             list(group)

@@ -1,5 +1,6 @@
 """What bookies publish: Apache's own bytes, bookies that publish nothing, and any bytes at all."""
 
+import pickle
 from functools import partial
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.codec.strategies import INT32, damaged, decoded_or_damaged, many_examples, some_examples
 
 from quire.codec.registration import (
+    BOOKIE_RPC,
     BookieServiceInfo,
     Endpoint,
     decode_service_info,
@@ -70,6 +72,11 @@ def test_a_bookie_that_publishes_nothing_is_reached_at_its_id() -> None:
     assert decode(b"") == expected
     assert legacy_service_info(BK1) == expected
     assert encode_service_info(BookieServiceInfo()) == b""
+
+
+def test_an_info_can_be_sent_to_another_process() -> None:
+    info = BookieServiceInfo((Endpoint("bookie", "host", 3181, BOOKIE_RPC),), {"rack": "/r1"})
+    assert pickle.loads(pickle.dumps(info)) == info
 
 
 def test_more_colons_in_a_legacy_id_are_ignored() -> None:

@@ -25,6 +25,7 @@ from quire.errors import (
     WrongPassword,
 )
 from quire.ledger.health import BookieHealth, HealthSettings, Retries
+from quire.rpc.errors import unanswered_error
 from quire.testing import SimRng
 from quire.types import BookieId
 
@@ -35,7 +36,6 @@ UNREACHABLE = BookieUnavailable("nobody is there")
 COUNTED = [
     BookieBusy,
     BookieFailed,
-    BookieOutcomeUnknown,
     DamagedEntry,
     EntriesUnknown,
     ProtocolViolation,
@@ -79,15 +79,27 @@ def test_what_a_healthy_bookie_answers_counts_for_nothing(kind: type[QuireError]
     assert health.failures() == {}
 
 
-def test_a_bookie_that_cannot_be_reached_is_read_last_and_not_in_quarantine_unless_asked_for() -> None:
+@pytest.mark.parametrize("kind", [BookieUnavailable, BookieOutcomeUnknown])
+def test_a_bookie_that_cannot_be_reached_is_read_last_and_not_in_quarantine_unless_asked_for(
+    kind: type[QuireError],
+) -> None:
+    """No connection, or one that broke under a request, reads or adds."""
     health = new_health()
-    fail(health, A, 0.0, times=1000, error=UNREACHABLE)
+    fail(health, A, 0.0, times=1000, error=kind("the connection broke"))
     assert health.quarantined(0.0) == frozenset()
     assert health.read_order([A, B], 0.0) == [B, A]
     assert health.failures() == {A: 1000}
     strict = new_health(HealthSettings(unreachable_counts=True))
-    fail(strict, A, 0.0, times=100, error=UNREACHABLE)
+    fail(strict, A, 0.0, times=100, error=kind("the connection broke"))
     assert strict.quarantined(0.0) == {A}
+
+
+@pytest.mark.parametrize("may_be_done", [True, False])
+def test_a_bookie_that_lets_requests_time_out_comes_into_quarantine(may_be_done: bool) -> None:
+    health = new_health()
+    silence = unanswered_error("no answer came in time", bookie="a", may_be_done=may_be_done, timed_out=True)
+    fail(health, A, 0.0, times=100, error=silence)
+    assert health.quarantined(0.0) == {A}
 
 
 def test_errors_of_another_window_are_forgotten() -> None:
@@ -258,7 +270,8 @@ def test_each_failure_makes_the_wait_longer_within_its_bounds(seed: int) -> None
     retries, now = new_retries(seed), 100.0
     waits = []
     for _ in range(100):
-        told = retries.on_failure(A, UNREACHABLE, now, began_s=now)
+        told = retries.on_failure(A, BookieUnavailable("nobody is there", hint="Look."), now, began_s=now)
+        assert told.hint == "Look."
         waits.append(wait_s(retries, A, now))
         assert told.facts["retry_in_s"] == waits[-1]
         assert str(told).startswith(str(UNREACHABLE))

@@ -15,8 +15,10 @@ from quire.errors import (
 )
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.ensembles import EnsembleChange
+from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoredLedger
+from quire.rpc import ChannelSettings
 from quire.testing import SimBookie, Simulation, SimUnhandled, sim_cluster, simulate
 from quire.types import LedgerState
 
@@ -24,14 +26,23 @@ Check = Callable[[Simulation, LedgerClient, list[SimBookie]], Awaitable[None]]
 SETTINGS = LedgerSettings(window_entries_max=20, read_timeout_s=2.0, change_timeout_s=5.0)
 
 
-def on_cluster(check: Check, *, bookies: int = 3, settings: LedgerSettings = SETTINGS, seeds: int = 2) -> None:
+def on_cluster(
+    check: Check,
+    *,
+    bookies: int = 3,
+    settings: LedgerSettings = SETTINGS,
+    seeds: int = 2,
+    pool_settings: PoolSettings | None = None,
+) -> None:
     async def main(sim: Simulation) -> None:
         async with sim_cluster(sim) as cluster:
             started = [SimBookie(sim, f"b{number}", cluster) for number in range(bookies)]
             for bookie in started:
                 await bookie.start()
             runtime = sim.host("client").runtime
-            async with open_ledgers(cluster.uri.text, settings=settings, runtime=runtime) as ledgers:
+            async with open_ledgers(
+                cluster.uri.text, settings=settings, pool_settings=pool_settings, runtime=runtime
+            ) as ledgers:
                 await check(sim, ledgers, started)
             for bookie in started:
                 if bookie.is_running:
@@ -106,6 +117,38 @@ def test_a_stalled_replica_costs_a_bounded_amount_of_memory_and_is_replaced() ->
             assert len([entry async for entry in reader.read()]) == 2001
 
     on_cluster(check, bookies=4, settings=settings)
+
+
+def test_a_burst_as_large_as_the_window_harms_nobody() -> None:
+    """More than a bookie's channel takes at once, and than one bookie may be behind: all are equally behind."""
+    settings = LedgerSettings(replica_bytes_max=100_000)
+    channel = ChannelSettings(unsent_bytes_high=50_000, unsent_bytes_max=400_000)
+
+    async def check(sim: Simulation, ledgers: LedgerClient, bookies: list[SimBookie]) -> None:
+        async with ledgers.create(ensemble=3, write_quorum=3, ack_quorum=3) as ledger:
+            assert len(await ledger.append_many([bytes(20_000)] * 100)) == 100
+            assert len(ledger.metadata.metadata.fragments) == 1
+
+    on_cluster(check, settings=settings, pool_settings=PoolSettings(channel=channel))
+
+
+def test_an_entry_without_a_quorum_is_given_up_in_the_end() -> None:
+    """Bookies that take and never answer, one after the other: a writer does not go on like that for ever."""
+    settings = LedgerSettings(append_timeout_s=8.0, read_timeout_s=2.0)
+
+    async def check(sim: Simulation, ledgers: LedgerClient, bookies: list[SimBookie]) -> None:
+        async with ledgers.create() as ledger:
+            await ledger.append(b"kept")
+            for bookie in bookies:
+                sim.network.partition(bookie.host.name, "client", one_way=True)
+            began = sim.host("client").clock.monotonic()
+            with pytest.raises(AppendOutcomeUnknown):
+                await ledger.append(b"nobody can tell")
+            assert sim.host("client").clock.monotonic() - began < 30
+        sim.network.heal()
+        assert (await ledgers.ledgers_metadata.read(ledger.id)).metadata.last_entry_id == 0
+
+    on_cluster(check, bookies=5, settings=settings)
 
 
 def test_without_enough_bookies_there_is_no_ledger_and_no_end_without_a_word() -> None:

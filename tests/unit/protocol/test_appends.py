@@ -47,8 +47,9 @@ def test_nothing_is_confirmed_while_the_ensemble_changes() -> None:
     assert appends.confirmed == 0
     assert appends.suspend() == 1
     assert appends.on_acks(1, E[:3]) == 0
-    assert appends.resume([0]) == 0
+    appends.replace([0])
     assert appends.missing(0) == [1, 2]
+    assert appends.resume() == 0
     assert appends.on_acks(0, [E[1]]) == 1
 
 
@@ -59,7 +60,8 @@ def test_an_entry_that_was_only_held_is_confirmed_when_the_change_ends() -> None
     appends.suspend()
     appends.on_acks(0, [E[0]])
     assert appends.on_acks(1, [E[0]]) == NO_ENTRY
-    assert appends.resume([3]) == 0
+    appends.replace([3])
+    assert appends.resume() == 0
 
 
 def test_what_is_given_up_is_never_confirmed() -> None:
@@ -98,7 +100,8 @@ def test_against_a_plain_model(quorum: Quorum, events: list[tuple[str, int, list
         elif kind == "resume":
             suspended = False
             changed = [each for each in ids if each < quorum.ensemble]
-            appends.resume(changed)
+            appends.replace(changed)
+            appends.resume()
             for each, have in acks.items():
                 if each > confirmed:
                     have -= set(changed)

@@ -106,11 +106,11 @@ class Sink(_Waits):
 
     def __init__(self) -> None:
         super().__init__()
-        self.batches: list[AddAnswers] = []
+        self.batches: list[list[tuple[EntryId, Status]]] = []
         self.lost: list[tuple[list[EntryId], QuireError]] = []
 
     @property
-    def answers(self) -> AddAnswers:
+    def answers(self) -> list[tuple[EntryId, Status]]:
         return [answer for batch in self.batches for answer in batch]
 
     @property
@@ -118,7 +118,7 @@ class Sink(_Waits):
         return [entry_id for entry_ids, _ in self.lost for entry_id in entry_ids]
 
     def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
-        self.batches.append(answers)
+        self.batches.append([(entry_id, status) for status, entry_ids in answers for entry_id in entry_ids])
         self._changed.set()
 
     def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:

@@ -29,17 +29,21 @@ class Nobody:
         raise NotImplementedError
 
 
-def ok(*entries: int, ledger_id: LedgerId = LEDGER) -> list[tuple[Status, LedgerId, EntryId]]:
-    return [(OK, ledger_id, EntryId(entry_id)) for entry_id in entries]
+def ok(*entries: int, ledger_id: LedgerId = LEDGER) -> list[tuple[Status, LedgerId, tuple[EntryId, ...]]]:
+    """As one run."""
+    return [(OK, ledger_id, tuple(map(EntryId, entries)))]
 
 
 def test_answers_are_sorted_by_sink_and_keep_their_order() -> None:
     adds, a, b = PendingAdds(), Nobody("a"), Nobody("b")
     adds.push(LEDGER, range(4), a, deadline_s=5)
     adds.push(OTHER, range(4), b, deadline_s=5)
-    answers = [*ok(2), *ok(0, ledger_id=OTHER), (FENCED, LEDGER, EntryId(1)), *ok(3, ledger_id=OTHER), *ok(0)]
-    assert adds.on_answers(answers) == [(a, [(2, OK), (1, FENCED), (0, OK)]), (b, [(0, OK), (3, OK)])]
-    assert adds.on_answers(ok(3)) == [(a, [(3, OK)])]
+    answers = [*ok(2), *ok(0, ledger_id=OTHER), (FENCED, LEDGER, (EntryId(1),)), *ok(3, ledger_id=OTHER), *ok(0)]
+    assert adds.on_answers(answers) == [
+        (a, [(OK, (2,)), (FENCED, (1,)), (OK, (0,))]),
+        (b, [(OK, (0,)), (OK, (3,))]),
+    ]
+    assert adds.on_answers(ok(3)) == [(a, [(OK, (3,))])]
 
 
 def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
@@ -48,7 +52,7 @@ def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
     adds.push(LEDGER, range(2), sink, deadline_s=5)
     adds.push_v3(9, LEDGER, EntryId(5), sink, deadline_s=5)
     assert adds.on_answers(ok(5, 2, -1) + ok(0, ledger_id=OTHER), [(OK, 8)]) == []
-    assert adds.on_answers(ok(0, 0), [(OK, 9), (OK, 9)]) == [(sink, [(0, OK), (5, OK)])]
+    assert adds.on_answers(ok(0, 0), [(OK, 9), (OK, 9)]) == [(sink, [(OK, (0,)), (OK, (5,))])]
     assert adds.take_all() == [(sink, [1])]
 
 
@@ -56,8 +60,8 @@ def test_an_entry_sent_twice_is_answered_twice_in_the_order_of_sending() -> None
     adds, first, second = PendingAdds(), Nobody("first"), Nobody("second")
     adds.push(LEDGER, range(3), first, deadline_s=5)
     adds.push(LEDGER, range(2, 4), second, deadline_s=6)
-    assert adds.on_answers(ok(2)) == [(first, [(2, OK)])]
-    assert adds.on_answers(ok(2)) == [(second, [(2, OK)])]
+    assert adds.on_answers(ok(2)) == [(first, [(OK, (2,))])]
+    assert adds.on_answers(ok(2)) == [(second, [(OK, (2,))])]
     assert adds.on_answers(ok(2)) == []
 
 
@@ -143,15 +147,16 @@ def test_every_add_has_one_end(steps: list[tuple[str, LedgerId, object]]) -> Non
                 expected[entry_id] = min(expected[entry_id], open_adds[sinks[ledger_id, 2].name, entry_id])
             got: Counter[int] = Counter()
             for sink, answers in adds.on_answers(ok(*what, ledger_id=ledger_id)):
-                got.update(entry_id for entry_id, _ in answers)
-                settle(sink, [entry_id for entry_id, _ in answers])
+                entry_ids = [entry_id for _, run in answers for entry_id in run]
+                got.update(entry_ids)
+                settle(sink, entry_ids)
             assert got == expected
         elif kind == "answer v3":
             assert isinstance(what, int)
             for sink, answers in adds.on_answers([], [(OK, what)]):
                 assert isinstance(sink, Nobody)
-                assert waiting_txns[what] == (sink.name, answers[0][0])
-                settle(sink, [entry_id for entry_id, _ in answers])
+                assert waiting_txns[what] == (sink.name, *answers[0][1])
+                settle(sink, [entry_id for _, run in answers for entry_id in run])
         else:
             assert isinstance(what, int)
             now += what

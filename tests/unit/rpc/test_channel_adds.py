@@ -225,7 +225,7 @@ def test_one_ledgers_bug_does_not_cost_another_its_answers() -> None:
 
     class Good(Sink):
         def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
-            told.extend(answers)
+            told.extend((entry_id, status) for status, entry_ids in answers for entry_id in entry_ids)
 
     async def check(world: World) -> None:
         world.send(range(1), Broken())

@@ -300,3 +300,32 @@ def test_replace_file_leaves_the_old_content_or_the_new_one_at_any_crash() -> No
         return after + (b" in time" if finished else b"")
 
     assert {simulate(seed, main) for seed in range(200)} == {b"old", b"new", b"new in time"}
+
+
+def test_a_wiped_disk_is_empty_and_its_open_files_are_dead() -> None:
+    async def check(disk: SimDisk) -> None:
+        await disk.makedirs("/data")
+        await replace_file(disk, "/data/file", b"precious")
+        file = await disk.open("/data/file")
+        assert disk.sizes("/data") == {"/data/file": 8}
+        disk.wipe()
+        assert await disk.listdir("/") == []
+        assert disk.sizes("/") == {}
+        with pytest.raises(OSError, match="has stopped"):
+            await file.pread(1, 0)
+
+    _on_disk(1, check)
+
+
+def test_a_disk_that_others_fill_has_no_room_until_they_go() -> None:
+    async def check(disk: SimDisk) -> None:
+        await replace_file(disk, "/before", b"1")
+        disk.fill(10)
+        assert (await disk.usage("/")).free_bytes == 10
+        with pytest.raises(OSError, match="No space left") as caught:
+            await replace_file(disk, "/file", bytes(11))
+        assert caught.value.errno == errno.ENOSPC
+        disk.faults.foreign_bytes = 0
+        await replace_file(disk, "/file", bytes(11))
+
+    _on_disk(1, check)

@@ -1,6 +1,7 @@
 """`Simulation`: hosts that live, crash and come back, all from one seed."""
 
 import asyncio
+from typing import ClassVar
 
 import pytest
 
@@ -172,3 +173,40 @@ def test_a_failure_of_a_living_hosts_task_fails_the_run() -> None:
 
     with pytest.raises(SimDeadlock, match="one's task"):
         simulate(1, main)
+
+
+def test_a_task_that_bytes_start_belongs_to_the_host_that_got_them() -> None:
+    """A server's protocol answers from a task. The client's crash must not end it, nor the server's the client's."""
+
+    class Answering(asyncio.Protocol):
+        tasks: ClassVar[list[asyncio.Task[None]]] = []
+
+        def data_received(self, data: bytes) -> None:
+            self.tasks.append(asyncio.get_running_loop().create_task(self.think()))
+
+        async def think(self) -> None:
+            await asyncio.sleep(5)
+
+    async def main(sim: Simulation) -> None:
+        client, server = sim.host("client"), sim.host("server")
+
+        async def serve() -> None:
+            async with await server.runtime.network.serve("server", 1, Answering):
+                await asyncio.Event().wait()
+
+        async def ask() -> None:
+            transport, _ = await client.runtime.network.connect("server", 1, asyncio.Protocol, timeout_s=5)
+            transport.write(b"?")
+            await asyncio.Event().wait()
+
+        server.spawn(serve())
+        await asyncio.sleep(0.1)
+        client.spawn(ask())
+        await asyncio.sleep(1)
+        (thinking,) = Answering.tasks
+        await client.crash()
+        assert not thinking.done()
+        await server.crash()
+        assert thinking.cancelled()
+
+    simulate(1, main)

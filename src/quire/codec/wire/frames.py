@@ -41,6 +41,11 @@ class FrameSplitter:
         """How much of an incomplete frame is waiting. Not 0 where TLS is to start: the peer sent too much."""
         return len(self._half)
 
+    def take_half(self) -> bytes:
+        """The beginning of an incomplete frame, which is not kept any longer: for who puts it before what follows."""
+        half, self._half = bytes(self._half), bytearray()
+        return half
+
     def split(self, data: bytes | bytearray | memoryview) -> Iterator[memoryview]:
         """The bodies of all frames that `data` completes, in order. Iterate to the end: the rest is kept only then.
 

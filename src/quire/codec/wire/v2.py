@@ -16,7 +16,7 @@ signed numbers, unchecked: what a bookie thinks of a negative one is the bookie'
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -223,15 +223,6 @@ def encode_add_response(status: Status, ledger_id: LedgerId, entry_id: EntryId, 
         return _RESPONSE_PREFIX.pack(24, _header(ADD_ENTRY, 0, version), status.v2_answer, ledger_id, entry_id)
     except struct.error as error:
         raise _no_int64(ledger_id, entry_id) from error
-
-
-def encode_add_oks(stored: Iterable[tuple[LedgerId, EntryId]]) -> bytes:
-    """The answers to all adds that one flush made durable, ready for one write."""
-    pack, header = _RESPONSE_PREFIX.pack, _header(ADD_ENTRY)
-    try:
-        return b"".join([pack(24, header, 0, ledger_id, entry_id) for ledger_id, entry_id in stored])
-    except struct.error as error:
-        raise InvalidArgument("an id does not fit into 64 bits") from error
 
 
 def read_response_prefix(

@@ -138,12 +138,6 @@ def test_answers_to_adds_are_read_back(status: Status, ledger: LedgerId, entry: 
 
 
 @some_examples
-@given(st.lists(st.tuples(LEDGERS, ENTRIES), max_size=5))
-def test_many_answers_are_the_single_ones_in_a_row(stored: list[tuple[LedgerId, EntryId]]) -> None:
-    assert v2.encode_add_oks(iter(stored)) == b"".join(v2.encode_add_response(Status.EOK, *ids) for ids in stored)
-
-
-@some_examples
 @given(LEDGERS, ENTRIES, FLAGS, KEYS)
 def test_reads_are_read_back(ledger: LedgerId, entry: EntryId, flags: int, key: bytes) -> None:
     sent = key if flags & v2.DO_FENCING else None
@@ -320,7 +314,6 @@ def test_a_batch_that_ends_within_an_entry_is_refused(rest: str, complaint: str)
         lambda: v2.encode_batch_read_request(LEDGER, ENTRY, 1, entries_max=1, bytes_max=1, master_key=MASTER_KEY),
         lambda: v2.encode_add_response(Status.EOK, LEDGER, EntryId(-(2**63) - 1)),
         lambda: v2.encode_add_response(Status.EOK, LEDGER, ENTRY, version=256),
-        lambda: v2.encode_add_oks([(LEDGER, EntryId(2**63))]),
         lambda: v2.read_response_prefix(Status.EIO, LEDGER, ENTRY, entry_bytes=1),
         lambda: v2.read_response_prefix(Status.EOK, LedgerId(2**63), ENTRY),
         lambda: v2.batch_read_response_parts(Status.EIO, LEDGER, ENTRY, 1, [b"x"]),

@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.bookkeeper.client.LedgerHandle;
+import org.apache.bookkeeper.client.LedgerHandleAdv;
 import org.apache.bookkeeper.client.api.LastConfirmedAndEntry;
 import org.apache.bookkeeper.client.api.LedgerEntries;
 import org.apache.bookkeeper.client.api.LedgerEntry;
@@ -27,6 +28,7 @@ final class HandleCommands {
 
     void addTo(Map<String, Peer.Command> commands) {
         commands.put("handle.append", this::append);
+        commands.put("handle.write", this::write);
         commands.put("handle.read", arguments -> taken(LedgerClients.await(arguments.get("unconfirmed").asBoolean()
                 ? ledger(arguments).readUnconfirmedAsync(first(arguments), last(arguments))
                 : ledger(arguments).readAsync(first(arguments), last(arguments)))));
@@ -79,6 +81,20 @@ final class HandleCommands {
             ids.add(LedgerClients.await(id));
         }
         return ids;
+    }
+
+    /** Write entries under ids of our choice, in the given order, without waiting between them. */
+    private Object write(JsonNode arguments) throws Exception {
+        LedgerHandleAdv ledger = (LedgerHandleAdv) ledger(arguments);
+        Payloads payloads = Payloads.of(arguments);
+        List<CompletableFuture<Long>> added = new ArrayList<>();
+        for (JsonNode entry : arguments.get("entries")) {
+            added.add(ledger.writeAsync(entry.asLong(), Unpooled.wrappedBuffer(payloads.get(entry.asLong()))));
+        }
+        for (CompletableFuture<Long> id : added) {
+            LedgerClients.await(id);
+        }
+        return null;
     }
 
     private List<Object> batchRead(JsonNode arguments) throws Exception {

@@ -10,6 +10,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.LedgerHandle;
+import org.apache.bookkeeper.client.api.CreateAdvBuilder;
 import org.apache.bookkeeper.client.api.CreateBuilder;
 import org.apache.bookkeeper.client.api.DigestType;
 import org.apache.bookkeeper.client.api.WriteFlag;
@@ -86,7 +87,14 @@ final class LedgerClients {
         if (arguments.get("deferred").asBoolean()) {
             builder.withWriteFlags(WriteFlag.DEFERRED_SYNC);
         }
-        return remember((LedgerHandle) await(builder.execute()));
+        if (!arguments.get("advanced").asBoolean()) {
+            return remember((LedgerHandle) await(builder.execute()));
+        }
+        CreateAdvBuilder advanced = builder.makeAdv();
+        if (!arguments.get("ledger").isNull()) {
+            advanced.withLedgerId(arguments.get("ledger").asLong());
+        }
+        return remember((LedgerHandle) await(advanced.execute()));
     }
 
     private Map<String, Object> open(JsonNode arguments) throws Exception {

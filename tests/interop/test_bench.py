@@ -1,0 +1,46 @@
+"""`quire bench ledger --peer apache`, small: that both sides do the same work, and that they are compared."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.interop.bench_classpath import bench_classpath
+
+
+@pytest.mark.timeout(300)  # Five JVMs start, on a machine that may have better things to do.
+def test_apache_takes_its_turns_beside_us(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "quire", "bench", "ledger", "--peer", "apache", "--rounds", "1", "--json"),
+            *("--entries", "300", "--entry-bytes", "1000", "--quorum", "3/2/2", "--warm-up", "100", "--window", "50"),
+            *("--folder", str(tmp_path), "--peer-set", "journalMaxGroupWaitMSec=1"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env={**os.environ, "QUIRE_PEER_CLASSPATH": bench_classpath()},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    rows = {(row["operation"], row["side"]): row for row in found["throughput"]}
+    assert set(rows) == {(operation, side) for operation in ("append", "read") for side in ("quire", "apache")}
+    for row in rows.values():
+        assert (row["entries"], row["quorum"], row["entry_bytes"]) == (300, "3/2/2", 1000)
+        assert row["client_cpu_us"] > 0
+    for operation in ("append", "read"):
+        ours, theirs = rows[operation, "quire"], rows[operation, "apache"]
+        expected = pytest.approx(ours["entries_per_s"] / theirs["entries_per_s"])
+        assert ours["ahead"] == {"median": expected, "low": expected, "high": expected}
+        assert theirs["ahead"] is None
+    ours, theirs = found["latency"]
+    assert (ours["side"], theirs["side"]) == ("quire", "apache")
+    assert ours["entries"] == theirs["entries"] == 300
+    assert ours["ahead_p50"]["median"] == pytest.approx(theirs["p50_ms"] / ours["p50_ms"])
+    for row in (ours, theirs):
+        assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["p999_ms"] <= row["max_ms"]
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
