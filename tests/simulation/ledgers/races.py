@@ -44,12 +44,18 @@ async def _recover_early(sim: Simulation, plan: Plan, *, crash_chance: float) ->
         await sent.wait()
         recoverers = [f"recoverer{number}" for number in range(rng.randrange(1, 3))]
         _lengthen(world, recoverers)
+        recovered = {name: asyncio.Event() for name in recoverers}
         for name in recoverers:
-            world.spawn(name, _recover_soon(world, name, history))
+            world.spawn(name, _recover_soon(world, name, history, recovered[name]))
         if rng.random() < crash_chance:
             await asyncio.sleep(rng.random() * 0.4)
             await world.crash(rng.choice(world.bookies), power_loss=True)
-        await world.end_clients(recoverers, within_s=60.0)
+        for name in recoverers:
+            await recovered[name].wait()
+            if rng.random() < 0.5:  # What it has sent and not waited for is lost with it.
+                await world.crash_client(name)
+            else:
+                await world.end_client(name)
         await asyncio.sleep(rng.choice([0.0, 1.0, 2.0]))
         await _prove(world)
     return world
@@ -69,7 +75,7 @@ async def _write_late(world: World, history: LedgerHistory, sent: asyncio.Event)
             world.note("writer", error)
 
 
-async def _recover_soon(world: World, name: str, history: LedgerHistory) -> None:
+async def _recover_soon(world: World, name: str, history: LedgerHistory, recovered: asyncio.Event) -> None:
     rng, network, loop = world.rng, world.sim.network, asyncio.get_running_loop()
     await asyncio.sleep(rng.random() * 0.3)
     for bookie in world.bookies:  # Some ways are closed at first.
@@ -78,6 +84,8 @@ async def _recover_soon(world: World, name: str, history: LedgerHistory) -> None
             loop.call_later(block_s, network.heal, name, bookie.host.name)
     async with world.ledgers(name) as ledgers:
         await recover(world, name, ledgers, history)
+        recovered.set()
+        await asyncio.Event().wait()
 
 
 def _lengthen(world: World, recoverers: list[str]) -> None:
