@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -155,6 +156,8 @@ def ledger(
         rounds=rounds or (1 if peer is None else 5),
         warm_up=warm_up if warm_up is not None else (10_000 if peer is None else 300_000),
     )
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="quire-bench-", dir=folder) as place,
         counting("turns", quiet=json) as turns,
