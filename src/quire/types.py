@@ -1,4 +1,4 @@
-"""The immutable values that every layer passes around: ids, quorums, ensembles, ledger metadata.
+"""The immutable values that every layer passes around: ids, places in streams, quorums, ensembles, ledger metadata.
 
 Ids are `NewType`s so that a ledger id cannot stand where an entry id belongs. Things with parts are frozen and check
 their own rules on construction, so a value that exists is a value that Apache's readers accept.
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NewType, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NewType, Self
 
 from quire.errors import InvalidArgument, InvalidName
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)
 BookieId = NewType("BookieId", str)
+Lssn = NewType("Lssn", int)  # Log segment sequence number: 1, 2, 3… along a stream.
+SlotId = NewType("SlotId", int)  # Where a record is in its entry, counted from 0.
 
 LEDGER_ID_MAX: Final = LedgerId(2**63 - 1)
 NO_ENTRY: Final = EntryId(-1)  # The last entry id, or the LAC, of a ledger without entries.
@@ -27,6 +29,38 @@ NO_ENTRY: Final = EntryId(-1)  # The last entry id, or the LAC, of a ledger with
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INT64 = range(-(2**63), 2**63)
+
+
+class DLSN(NamedTuple):
+    """The place of a record in its stream. Places compare in the stream's order.
+
+    A tuple, since readers make one for each record.
+    """
+
+    lssn: Lssn
+    entry_id: EntryId
+    slot_id: SlotId
+
+    def next_slot(self) -> "DLSN":
+        """The least place behind this one, whether or not a record is there."""
+        return DLSN(self.lssn, self.entry_id, SlotId(self.slot_id + 1))
+
+    def previous_slot(self) -> "DLSN":
+        """The place before this one in its entry. Slot -1 is before an entry's first record."""
+        return DLSN(self.lssn, self.entry_id, SlotId(self.slot_id - 1))
+
+    def next_entry(self) -> "DLSN":
+        """The first place of the entry after this one."""
+        return DLSN(self.lssn, EntryId(self.entry_id + 1), SlotId(0))
+
+    def next_segment(self) -> "DLSN":
+        """The first place of the segment after this one."""
+        return DLSN(Lssn(self.lssn + 1), EntryId(0), SlotId(0))
+
+
+INITIAL_DLSN: Final = DLSN(Lssn(1), EntryId(0), SlotId(0))  # Of the first record of a stream.
+BEFORE_INITIAL_DLSN: Final = INITIAL_DLSN.previous_slot()  # Apache's lower bound that is not itself included.
+INVALID_DLSN: Final = DLSN(Lssn(0), EntryId(-1), SlotId(-1))  # Apache's "no place"; below every real one.
 
 
 def bookie_id(text: str) -> BookieId:
