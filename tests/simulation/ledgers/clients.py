@@ -71,12 +71,12 @@ async def append(world: World, history: LedgerHistory, writer: LedgerWriter, app
         history.on_lac(f"writer {writer.id}", writer.last_add_confirmed)
         world.events["acknowledged"] += len(payloads)
         idle = _IDLE_S if rng.random() < plan.idle_chance else 0.0
-        await asyncio.sleep(rng.random() * plan.append_pause_s + idle)
+        await world.pause(rng.random() * plan.append_pause_s + idle)
 
 
 async def rival(world: World, name: str) -> None:
     """Take over from another writer: recover what it wrote, and go on in a ledger of its own."""
-    await asyncio.sleep(world.rng.random() * world.plan.recover_within_s)
+    await world.pause(world.rng.random() * world.plan.recover_within_s)
     async with world.ledgers(name) as ledgers:
         for history in list(world.histories):
             await recover(world, name, ledgers, history)
@@ -96,7 +96,7 @@ async def watch_metadata(world: World, history: LedgerHistory) -> None:
 
 async def recover_sometime(world: World, name: str) -> None:
     rng = world.rng
-    await asyncio.sleep(rng.random() * world.plan.recover_within_s)
+    await world.pause(rng.random() * world.plan.recover_within_s)
     if world.histories:
         async with world.ledgers(name) as ledgers:
             await recover(world, name, ledgers, rng.choice(world.histories))
@@ -116,7 +116,7 @@ async def tail(world: World, name: str) -> None:
     rng, read = world.rng, 0
     async with world.ledgers(name) as ledgers:
         while not world.over.is_set():
-            await asyncio.sleep(rng.random() * 0.3)
+            await world.pause(rng.random() * 0.3)
             if world.histories:
                 read += 1
                 following = follow(world, ledgers, rng.choice(world.histories), f"{name} for the {read}. time")
@@ -151,7 +151,7 @@ async def copy_fragments(world: World, name: str) -> None:
     rng = world.rng
     async with world.ledgers(name) as ledgers:
         while not world.over.is_set():
-            await asyncio.sleep(rng.random() * 1.0)
+            await world.pause(rng.random() * 1.0)
             if world.histories:
                 try:
                     await copy_fragment(world, ledgers, rng.choice(world.histories))

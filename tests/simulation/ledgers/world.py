@@ -57,6 +57,10 @@ class World:
             bookie.host.disk.faults.latency_by_operation_s["sync"] = self.plan.sync_s
         return bookie
 
+    async def pause(self, seconds: float) -> None:
+        """Let virtual time pass: for clients, which do not know that they are simulated."""
+        await asyncio.sleep(seconds)
+
     # --- Clients
 
     @property

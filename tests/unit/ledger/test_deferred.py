@@ -84,3 +84,22 @@ def test_readers_hear_of_the_last_entry_of_a_writer_that_pauses() -> None:
 
     assert lac_after_a_pause(LedgerSettings()) == {0}
     assert lac_after_a_pause(LedgerSettings(explicit_lac_interval_s=0.5)) == {1}
+
+
+def test_what_could_not_be_told_is_told_when_bookies_are_back() -> None:
+    settings = LedgerSettings(explicit_lac_interval_s=0.5, read_timeout_s=1.0)
+
+    async def check(sim: Simulation, ledgers: LedgerClient, bookies: list[SimBookie]) -> None:
+        clock = sim.host("client").clock
+        async with ledgers.create() as ledger:
+            await ledger.append(b"first")
+            await ledger.append(b"last")
+            for bookie in bookies:
+                sim.network.partition("client", bookie.host.name)
+            await clock.sleep(4)
+            sim.network.heal()
+            await clock.sleep(20)
+            async with ledgers.open(ledger.id, recover=False) as reader:
+                assert await reader.read_last_add_confirmed() == 1
+
+    on_cluster(check, settings=settings)

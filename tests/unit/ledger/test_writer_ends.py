@@ -6,6 +6,10 @@ from typing import Any
 import pytest
 from tests.unit.ledger.test_writer import on_cluster
 
+from quire.bookie.bookie import BookieSettings
+from quire.bookie.identity import BookieFolders
+from quire.bookie.settings import ServerSettings
+from quire.bookie.space import SpaceSettings
 from quire.errors import (
     AppendOutcomeUnknown,
     InvalidArgument,
@@ -14,12 +18,13 @@ from quire.errors import (
     NotEnoughBookies,
     Outcome,
     QuireError,
+    RecoveryFailed,
 )
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.rpc import ChannelSettings
-from quire.testing import SimBookie, Simulation
+from quire.testing import SimBookie, Simulation, sim_cluster, simulate
 from quire.types import EntryId, LedgerId, LedgerState
 
 SETTINGS = LedgerSettings(window_entries_max=20, append_timeout_s=8.0, read_timeout_s=2.0, change_timeout_s=5.0)
@@ -179,5 +184,50 @@ def test_deferred_sync_needs_all_bookies_from_the_beginning() -> None:
         async with ledgers.create() as ledger:
             await ledger.append(b"an ack quorum is there")
         sim.network.heal()
+
+    on_cluster(check, settings=SETTINGS)
+
+
+def test_whoever_may_write_large_entries_may_read_them() -> None:
+    """The connections' limit follows the writer's. Beyond the bookies' own, the writer is told before it sends."""
+    settings = LedgerSettings(frame_bytes_max=6 << 20)
+
+    async def main(sim: Simulation) -> None:
+        async with sim_cluster(sim) as cluster:
+            folders = BookieFolders("/data", ("/journal0",))
+            bookie = SimBookie(
+                sim,
+                "b0",
+                cluster,
+                settings=BookieSettings(
+                    folders,
+                    space=SpaceSettings(reserve_bytes=0),
+                    server=ServerSettings(frame_bytes_max=8 << 20),
+                ),
+            )
+            await bookie.start()
+            runtime = sim.host("client").runtime
+            async with open_ledgers(cluster.uri.text, settings=settings, runtime=runtime) as ledgers:
+                async with ledgers.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger:
+                    await ledger.append(bytes(5 << 20) + b"end")
+                async with ledgers.open(ledger.id) as reader:
+                    assert [entry.payload[-3:] async for entry in reader.read()] == [b"end"]
+            await bookie.stop()
+
+    simulate(1, main, time_limit_s=300)
+
+
+def test_a_recovery_that_failed_does_not_claim_that_nothing_happened() -> None:
+    async def check(sim: Simulation, ledgers: LedgerClient, bookies: list[SimBookie]) -> None:
+        async with ledgers.create() as ledger:
+            await ledger.append(b"first")
+            for bookie in ledger.metadata.metadata.fragments[0].bookies[:2]:
+                sim.network.partition("other", bookie)
+            async with open_ledgers("memory:simulated", settings=SETTINGS, runtime=sim.host("other").runtime) as other:
+                with pytest.raises(RecoveryFailed) as told:
+                    await other.recover(ledger.id)
+            assert told.value.outcome is Outcome.UNKNOWN
+            assert (await ledgers.ledgers_metadata.read(ledger.id)).metadata.state is LedgerState.IN_RECOVERY
+            sim.network.heal()
 
     on_cluster(check, settings=SETTINGS)
