@@ -8,6 +8,9 @@
     │   │   └── InvalidName              a bookie id (or another name) breaks its rules
     │   ├── RequestTooLarge          more than one metadata request may carry
     │   ├── DuplicateEntryId         an entry of this id was written before, or is being written
+    │   ├── RecordTooLarge           a record, or a record set, is larger than an entry takes
+    │   ├── TxidOutOfOrder           a record has a lower txid than one before it
+    │   ├── HandleClosed             the writer or reader was closed before this call
     │   ├── UnknownScheme            no driver is registered for the URI's scheme
     │   ├── MissingExtra             the driver exists, the library it needs is not installed
     │   └── StoreClosed              the handle was closed before this call
@@ -28,6 +31,13 @@
     │   ├── LedgerFenced             another client recovers, or recovered, this ledger
     │   ├── LedgerClosed             the ledger is closed, or this handle of it is
     │   ├── AppendOutcomeUnknown     the ledger could not be written on; the entry may be in it
+    │   ├── NotBound                 no ledger cluster is bound to the namespace
+    │   ├── NoSuchStream, StreamExists
+    │   ├── StreamSealed             the stream has ended; nothing can be appended any more
+    │   ├── StreamOwned              another client holds the stream's lock
+    │   ├── WriterFenced             another writer has taken over the stream
+    │   ├── PositionTruncated        records at this position were truncated or purged
+    │   ├── PositionInFuture         the stream has not come that far
     │   ├── WrongPassword            the master key is not the one the ledger was made with
     │   └── BookieReadOnly           the bookie takes no new entries
     ├── Unavailable              not now; retryable
@@ -39,6 +49,7 @@
     │   ├── BookieBusy               the bookie's queues are full; nothing was stored
     │   ├── BookieOutcomeUnknown     no answer came to a request that was sent; it may have happened
     │   ├── BookieFailed             the bookie could not read or write its disks
+    │   ├── ReaderIdle               nothing came for longer than the reader was told to wait
     │   └── DiskFull                 no room is left for what has to be written
     └── Damaged                  bytes that do not mean what they should
         ├── DamagedMetadata
@@ -113,6 +124,24 @@ class DuplicateEntryId(CallerMistake):
     """An entry of this id was written before, or is being written."""
 
     hint = "Each entry id of an advanced ledger is used once."
+
+
+class RecordTooLarge(CallerMistake):
+    """A record, or a record set as a whole, is larger than one entry takes. Nothing was sent."""
+
+    hint = "A record takes 1,040,364 bytes at most: split the payload, or keep it elsewhere and append where it is."
+
+
+class TxidOutOfOrder(CallerMistake):
+    """A record has a lower txid than one before it in its stream, or one that no record may have. Nothing was sent."""
+
+    hint = "Use txids that never decrease, or none: then each record gets the time in milliseconds."
+
+
+class HandleClosed(CallerMistake):
+    """The writer or reader was closed before this call."""
+
+    hint = "Use it inside its `async with` block."
 
 
 class UnknownScheme(CallerMistake):
@@ -246,6 +275,54 @@ class AppendOutcomeUnknown(Refused):
     hint = "Open the ledger with recovery and look whether the entry is there; then go on in a new ledger."
 
 
+class NotBound(Refused):
+    """Neither the namespace nor a node above it says in which ledger cluster its streams are."""
+
+    hint = "Bind it first: `bind_namespace`, or Apache's `dlog admin bind`."
+
+
+class NoSuchStream(Refused):
+    """The namespace has no stream of this name."""
+
+    hint = "`quire stream list` lists those there are."
+
+
+class StreamExists(Refused):
+    """The namespace has a stream of this name already."""
+
+
+class StreamSealed(Refused):
+    """The stream has ended: its last record says that no other will follow."""
+
+    hint = "Read it as long as you like; append to another stream."
+
+
+class StreamOwned(Refused):
+    """Another client holds the lock that was asked for, and did not give it up in time."""
+
+    retryable = True
+    hint = "Only one client at a time writes a stream. `owner` in `facts` says which one does."
+
+
+class WriterFenced(Refused):
+    """Another writer has taken over the stream. What was in flight may be in it."""
+
+    outcome = Outcome.UNKNOWN
+    hint = "Open a new writer if this client should write; it knows the last txid in the stream."
+
+
+class PositionTruncated(Refused):
+    """Records at, or behind, the reader's position were truncated or purged: going on would leave a gap."""
+
+    hint = "Open a reader at 'earliest' to go on with what is left."
+
+
+class PositionInFuture(Refused):
+    """No record can be at this position yet: the stream has not come that far, or is another one."""
+
+    hint = "Check that the position was read from this very stream, or open the reader at 'latest'."
+
+
 class WrongPassword(Refused):
     """The master key presented is not the one that the ledger was made with, or the peer is not authenticated."""
 
@@ -317,6 +394,12 @@ class BookieFailed(Unavailable):
 
     outcome = Outcome.UNKNOWN
     hint = "Use another bookie, and look at this one's log."
+
+
+class ReaderIdle(Unavailable):
+    """No record came for longer than the reader was told to wait."""
+
+    hint = "Look whether the stream still has a writer, then go on reading from the same position."
 
 
 class DiskFull(Unavailable):
