@@ -49,6 +49,7 @@
     │   ├── BookieBusy               the bookie's queues are full; nothing was stored
     │   ├── BookieOutcomeUnknown     no answer came to a request that was sent; it may have happened
     │   ├── BookieFailed             the bookie could not read or write its disks
+    │   ├── AppendCancelled          records before these failed, so these were not sent
     │   ├── ReaderIdle               nothing came for longer than the reader was told to wait
     │   └── DiskFull                 no room is left for what has to be written
     └── Damaged                  bytes that do not mean what they should
@@ -394,6 +395,12 @@ class BookieFailed(Unavailable):
 
     outcome = Outcome.UNKNOWN
     hint = "Use another bookie, and look at this one's log."
+
+
+class AppendCancelled(Unavailable):
+    """Records before these failed, or no segment could be begun for them: they were never sent."""
+
+    hint = "Look what became of the records before them, then append these again."
 
 
 class ReaderIdle(Unavailable):

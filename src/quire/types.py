@@ -27,6 +27,7 @@ NO_ENTRY: Final = EntryId(-1)  # The last entry id, or the LAC, of a ledger with
 
 # Apache's pattern has an accidental range from `:` to `_`; ids that it lets through must stay readable for us.
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+", re.ASCII)
+_DLSN = re.compile(r"(-?\d{1,19}):(-?\d{1,19}):(-?\d{1,19})", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INT64 = range(-(2**63), 2**63)
 
@@ -40,6 +41,19 @@ class DLSN(NamedTuple):
     lssn: Lssn
     entry_id: EntryId
     slot_id: SlotId
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The place that `str` shows as `3:17:0`: LSSN, entry, slot. Raises `InvalidArgument`."""
+        match = _DLSN.fullmatch(text)
+        if match is None:
+            raise InvalidArgument(
+                f"{text!r} is no place in a stream", hint="Write LSSN:entry:slot, such as 3:17:0.", text=text
+            )
+        return cls(Lssn(int(match[1])), EntryId(int(match[2])), SlotId(int(match[3])))
+
+    def __str__(self) -> str:
+        return f"{self.lssn}:{self.entry_id}:{self.slot_id}"
 
     def next_slot(self) -> "DLSN":
         """The least place behind this one, whether or not a record is there."""

@@ -8,6 +8,9 @@ import pytest
 
 from quire.errors import InvalidArgument, InvalidName
 from quire.types import (
+    DLSN,
+    INITIAL_DLSN,
+    INVALID_DLSN,
     LEDGER_ID_MAX,
     NO_ENTRY,
     BookieId,
@@ -16,7 +19,9 @@ from quire.types import (
     Fragment,
     LedgerMetadata,
     LedgerState,
+    Lssn,
     Quorum,
+    SlotId,
     bookie_id,
     ledger_id,
 )
@@ -181,3 +186,20 @@ def test_a_ledger_can_be_sent_to_another_process() -> None:
 
 def test_a_password_does_not_show() -> None:
     assert "hunter2" not in repr(replace(LEDGER, password=b"hunter2"))
+
+
+@pytest.mark.parametrize("place", [INITIAL_DLSN, DLSN(Lssn(3), EntryId(17), SlotId(2)), INVALID_DLSN])
+def test_a_place_in_a_stream_is_read_back_from_its_text(place: DLSN) -> None:
+    assert DLSN.parse(str(place)) == place
+
+
+def test_the_text_of_a_place_is_short() -> None:
+    assert str(DLSN(Lssn(3), EntryId(17), SlotId(0))) == f"{DLSN(Lssn(3), EntryId(17), SlotId(0))}" == "3:17:0"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "3:17", "3:17:0:1", "a:b:c", "3: 17:0", "3:17:0\n", "٣:17:0", "3:17:" + "9" * 20]
+)
+def test_what_is_no_place_in_a_stream_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument):
+        DLSN.parse(text)

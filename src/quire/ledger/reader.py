@@ -15,6 +15,7 @@ Invariants:
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from quire.codec.digest import digest_for, master_key
@@ -186,12 +187,21 @@ class LedgerReader:
         It waits for the next entry as long as bookies answer. Raises what `wait_entry` raises, after trying for
         `read_patience_s`.
         """
-        if first < 0:
-            raise InvalidArgument(f"there is no entry {first}", ledger_id=self.id)
-        async with aclosing(follow.windows(self, EntryId(first))) as windows:
+        async with aclosing(self.follow_windows(first)) as windows:
             async for entries in windows:
                 for entry in entries:
                     yield _new_entry(LedgerEntry, (entry.entry_id, entry.payload))
+
+    def follow_windows(self, first: int = 0) -> AsyncGenerator[list[Entry]]:
+        """The same, as many entries at a time as come together: for whoever has much to read."""
+        if first < 0:
+            raise InvalidArgument(f"there is no entry {first}", ledger_id=self.id)
+        return follow.windows(self, EntryId(first))
+
+    def limit_read_ahead(self, bytes_max: int) -> None:
+        """Ask bookies for no more than this at once, or for one entry. Two such answers at most are held."""
+        limit = max(1, min(bytes_max, self.settings.read_ahead_bytes))
+        self.settings = replace(self.settings, read_ahead_bytes=limit)
 
     # --- For the parts
 

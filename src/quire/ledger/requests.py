@@ -7,6 +7,7 @@ from quire.codec.digest import Buffer, Digest
 from quire.codec.entry import EntryCodec
 from quire.codec.wire.v2_adds import AddEncoder
 from quire.rpc import AddSink, BookieChannel
+from quire.runtime.network import are_worth_joining
 from quire.types import EntryId, LedgerId
 
 
@@ -44,7 +45,9 @@ class PlainAdds:
         self.heads = AddEncoder(ledger_id, digest, master_key, flags=flags).heads
 
     def pack(self, parts: list[bytes]) -> list[bytes]:
-        return [b"".join(parts)]  # Once for all bookies, instead of once for each in its connection.
+        if are_worth_joining(parts, sum(map(len, parts))):
+            return [b"".join(parts)]  # Once for all bookies, instead of once for each in its connection.
+        return parts
 
     def send(
         self, channel: BookieChannel, entry_ids: Sequence[EntryId], parts: Sequence[Buffer], sink: AddSink

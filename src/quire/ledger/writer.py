@@ -20,7 +20,7 @@ Invariants, of those in the ledger protocol:
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import EntryCodec
@@ -34,6 +34,7 @@ from quire.errors import (
     QuireError,
     RequestTooLarge,
 )
+from quire.ledger.append_errors import again, append_error
 from quire.ledger.ensembles import RETRY_PAUSE_S, EnsembleChange, closed_metadata
 from quire.ledger.lac import force_all, tell_lac
 from quire.ledger.replicas import Replicas, Run
@@ -48,6 +49,16 @@ if TYPE_CHECKING:
 
 _RUN_ENTRIES_MAX: Final = 500  # A run is encoded without a pause: answers and other ledgers wait meanwhile.
 _RUN_BYTES_MAX: Final = 512 << 10
+
+
+class AppendListener(Protocol):
+    """Whoever sends with `enqueue_nowait` and wants to hear what became of it. Called within a turn of the loop."""
+
+    def on_confirmed(self, confirmed: EntryId) -> None:
+        """Entries up to this one are acknowledged, and there may be room for others."""
+
+    def on_over(self) -> None:
+        """Nothing more is acknowledged. `error_for` says what to tell of an entry."""
 
 
 class LedgerWriter:
@@ -85,6 +96,7 @@ class LedgerWriter:
         self._queued: list[bytes] = []  # Payloads that have an id and wait to be sent.
         self.window = Window(entries_max=self._settings.window_entries_max, bytes_max=self._settings.window_bytes_max)
         self._waiters = Waiters()
+        self.listener: AppendListener | None = None
         self._pump_is_due = False
         self._waiting_for_channel: asyncio.Task[None] | None = None
         self._failed: dict[int, BookieId] = {}
@@ -176,6 +188,16 @@ class LedgerWriter:
             self.window.pass_on()
         return entry_ids
 
+    def enqueue_nowait(self, payload: bytes) -> EntryId:
+        """Send one entry, which is not too large, without waiting: whether the window has room the caller asks before.
+
+        Raises `LedgerClosed` or `LedgerFenced` if nothing can be sent any more.
+        """
+        self.check_open()
+        self.window.take(1, len(payload))
+        self.queue((payload,))
+        return self.last_add_pushed
+
     def checked(self, payloads: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
         """The same as bytes, which nobody changes any more, and their sizes. Raises `RequestTooLarge`."""
         try:
@@ -193,9 +215,9 @@ class LedgerWriter:
     def check_open(self, *, sent: Sequence[EntryId] = ()) -> None:
         """Raises why nothing can be appended any more: `LedgerClosed` or `LedgerFenced`, if nothing was `sent` yet."""
         if self._problem is not None and sent:
-            raise self._error_for(sent[0])
+            raise self.error_for(sent[0])
         if isinstance(self._problem, LedgerFenced):
-            raise _again(self._problem)
+            raise again(self._problem)
         if self._problem is not None:
             raise LedgerClosed(f"nothing can be appended to ledger {self.id}: {self._problem}", ledger_id=self.id)
 
@@ -234,7 +256,7 @@ class LedgerWriter:
         except QuireError as error:
             self._poison(error)
         if self._problem is not None:
-            raise self._error_for(EntryId(self._forced[0] + 1))
+            raise self.error_for(EntryId(self._forced[0] + 1))
         self._forced = max(self._forced, (head, length))  # A later call may have been answered first.
         return self.last_add_confirmed
 
@@ -245,7 +267,7 @@ class LedgerWriter:
         if last <= self._replicas.appends.confirmed:
             return
         if self._problem is not None:
-            raise self._error_for(first)
+            raise self.error_for(first)
         await self._waiters.wait(first, last)
 
     # --- Sending
@@ -309,6 +331,8 @@ class LedgerWriter:
             metrics.on_appended(len(run.payloads), size_bytes)
             metrics.on_append_seconds(now_s - run.sent_s, len(run.payloads))
         self._waiters.on_confirmed(confirmed)
+        if self.listener is not None:
+            self.listener.on_confirmed(confirmed)
 
     def _length_at(self, confirmed: EntryId) -> int:
         runs = self._replicas.runs
@@ -385,22 +409,24 @@ class LedgerWriter:
         """Nothing is acknowledged from here on: everybody who waits is told that the outcome is unknown."""
         if self._problem is not None:
             return
-        problem = self._problem = _append_error(error, self.id, self._last_failure)
+        problem = self._problem = append_error(error, self.id, self._last_failure)
         if not isinstance(problem, LedgerClosed):
             self._client.metrics.on_append_failed()
         self._acked_length = self._length_at(self._replicas.appends.confirmed)
         self._replicas.stop()
-        self._waiters.fail(self._error_for)
+        self._waiters.fail(self.error_for)
+        if self.listener is not None:
+            self.listener.on_over()
         self.window.wake_all()  # They look at the problem themselves.
         self._stop_waiting_for_channel()
 
-    def _error_for(self, first: EntryId) -> QuireError:
+    def error_for(self, first: EntryId) -> QuireError:
         """What to tell of entries from `first` on: if that was sent, nobody knows whether it is in the ledger."""
         problem = self._problem
         if problem is None or isinstance(problem, LedgerFenced | AppendOutcomeUnknown):
-            return _again(problem or AppendOutcomeUnknown(f"ledger {self.id} is over", ledger_id=self.id))
+            return again(problem or AppendOutcomeUnknown(f"ledger {self.id} is over", ledger_id=self.id))
         if first > self._replicas.appends.pushed:
-            return _again(problem)
+            return again(problem)
         unknown = AppendOutcomeUnknown(f"{problem}, with entries on their way", ledger_id=self.id)
         unknown.__cause__ = problem
         return unknown
@@ -471,19 +497,3 @@ class LedgerWriter:
                 await asyncio.wait([self._minding])
                 if not self._minding.cancelled():
                     self._minding.result()  # A bug comes to light.
-
-
-def _again(error: QuireError) -> QuireError:
-    """The same error as a new one. One that is raised again and again would keep all that its raisers held."""
-    again = type(error)(str(error), hint=error.hint, **error.facts)
-    again.__cause__ = error.__cause__
-    return again
-
-
-def _append_error(error: QuireError, ledger_id: LedgerId, bookie_error: QuireError | None) -> QuireError:
-    if isinstance(error, LedgerFenced | LedgerClosed | AppendOutcomeUnknown):
-        return error
-    why = "" if bookie_error is None or bookie_error is error else f". Others were needed since: {bookie_error}"
-    unknown = AppendOutcomeUnknown(f"ledger {ledger_id} broke off: {error}{why}", ledger_id=ledger_id)
-    unknown.__cause__ = error
-    return unknown

@@ -2,7 +2,7 @@
 
 Each contender puts an ephemeral sequential node below the lock's path; the lowest number holds the lock, and every
 other one watches only the node right before its own. A holder that dies or falls silent loses its node, and the next
-one moves up.
+one moves up. How the nodes are called is for `Members` to say: programs that share a lock must agree on it.
 
 A lock is a courtesy, not a proof: a holder that was stopped for longer than its session may go on without knowing that
 another one has taken over. Whatever must not happen twice goes into a transaction with `HeldLock.guard()`, which the
@@ -10,14 +10,14 @@ store refuses once the lock is lost, or is fenced by versions of its own.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Final
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, Protocol
 
 from quire.errors import LockLost, MetadataOutcomeUnknown, NoSuchNode, SessionExpired, StoreClosed, Unavailable
 from quire.metadata.api import MetadataStore, SessionWatch, wait_any_changed
 from quire.metadata.driver import ANY_VERSION, Check, SessionId, Stat, Version
-from quire.metadata.paths import join
+from quire.metadata.paths import join, name_of
 from quire.runtime import Rng
 
 _PREFIX: Final = "lock-"
@@ -51,20 +51,68 @@ class HeldLock:
         await self._lost.wait()
 
 
-@asynccontextmanager
-async def hold_lock(store: MetadataStore, path: str, rng: Rng, *, owner: bytes = b"") -> AsyncIterator[HeldLock]:
+class Members(Protocol):
+    """What the nodes of a lock are called, for one contender."""
+
+    @property
+    def mark(self) -> str:
+        """How our own nodes begin, and nobody else's: so one is found again if the answer to its creation is lost."""
+
+    def name(self, session: SessionId) -> str:
+        """Our node as it is asked for in this session. The store appends a number."""
+
+    def queue(self, names: Iterable[str]) -> list[str]:
+        """Those of the nodes below the lock that wait for it, the holder first."""
+
+
+class _Tokens:
+    """Our own naming: `lock-<random>-<number>`."""
+
+    def __init__(self, token: str = "") -> None:
+        self.mark = f"{_PREFIX}{token}-"
+
+    def name(self, session: SessionId) -> str:
+        return self.mark
+
+    def queue(self, names: Iterable[str]) -> list[str]:
+        return sorted((name for name in names if name.startswith(_PREFIX)), key=lambda name: name[-_DIGITS:])
+
+
+def hold_lock(
+    store: MetadataStore, path: str, rng: Rng, *, owner: bytes = b""
+) -> AbstractAsyncContextManager[HeldLock]:
     """Wait for the lock at `path`, hold it for the block, release it. `owner` is what others can read about the holder.
 
     The wait has no limit of its own: put `asyncio.timeout` around it. A cancelled wait leaves the queue.
     """
-    # Our node's name carries a token, so that it is found again whatever became of the answer to its creation.
-    token = f"{_PREFIX}{rng.uuid().hex}-"
+    return hold_place(store, path, _Tokens(rng.uuid().hex), owner=owner, parents=True)
+
+
+def _wait_patiently(_: str) -> None:
+    """Whoever holds the lock may hold it."""
+
+
+@asynccontextmanager
+async def hold_place(
+    store: MetadataStore,
+    path: str,
+    members: Members,
+    *,
+    owner: bytes,
+    parents: bool = False,
+    on_wait: Callable[[str], None] = _wait_patiently,
+) -> AsyncIterator[HeldLock]:
+    """As `hold_lock`, with nodes that are called as `members` says. Without `parents` the lock's path has to exist.
+
+    `on_wait` is told the name of the holder's node before each wait. What it raises ends the attempt.
+    """
     with store.watch_session() as session:
-        creating = asyncio.create_task(_join_queue(store, path, token, owner), name=f"join the queue for {path}")
+        joining = _join_queue(store, path, members, owner, parents)
+        creating = asyncio.create_task(joining, name=f"join the queue for {path}")
         creating.add_done_callback(_look_at_error)
         try:
             node = await asyncio.shield(creating)
-            stat = await _wait_first(store, path, node)
+            stat = await _wait_first(store, path, members, node, on_wait)
             held = HeldLock(node, stat.version)
             follower = asyncio.create_task(_follow(store, session, stat.owner, held), name=f"lock session {path}")
             try:
@@ -74,7 +122,7 @@ async def hold_lock(store: MetadataStore, path: str, rng: Rng, *, owner: bytes =
                 await asyncio.wait([follower])
         finally:
             # A node that we forgot would block everybody until our session ends.
-            await store.finish(lambda: _leave_queue(store, path, token, creating))
+            await store.finish(lambda: _leave_queue(store, path, members, creating))
 
 
 def _look_at_error(task: asyncio.Task[str]) -> None:
@@ -86,7 +134,7 @@ def _look_at_error(task: asyncio.Task[str]) -> None:
 async def lock_owners(store: MetadataStore, path: str) -> list[bytes]:
     """What the holder and those who wait said about themselves, the holder first."""
     owners = []
-    for name in await _queue(store, path):
+    for name in await queue_of(store, path, _Tokens()):
         try:
             owners.append((await store.get(join(path, name))).data)
         except NoSuchNode:
@@ -94,40 +142,48 @@ async def lock_owners(store: MetadataStore, path: str) -> list[bytes]:
     return owners
 
 
-async def _join_queue(store: MetadataStore, path: str, token: str, owner: bytes) -> str:
-    """Create our node, or find the one whose creation was not confirmed."""
+async def queue_of(store: MetadataStore, path: str, members: Members) -> list[str]:
+    """The names of the nodes that wait for the lock at `path`, the holder's first."""
     try:
-        return (await store.create(join(path, token), owner, ephemeral=True, sequential=True, parents=True)).path
+        return members.queue((await store.children(path)).names)
+    except NoSuchNode:
+        return []
+
+
+async def _join_queue(store: MetadataStore, path: str, members: Members, owner: bytes, parents: bool) -> str:
+    """Create our node, or find the one whose creation was not confirmed."""
+    wanted = join(path, members.name(store.session))
+    try:
+        return (await store.create(wanted, owner, ephemeral=True, sequential=True, parents=parents)).path
     except MetadataOutcomeUnknown as unknown:
         try:
             await store.sync()
-            ours = [name for name in await _queue(store, path) if name.startswith(token)]
+            ours = await _own_nodes(store, path, members)
         except (Unavailable, SessionExpired) as error:
             raise unknown from error
         if not ours:
             raise
-        return join(path, ours[0])
+        return ours[0]
 
 
-async def _queue(store: MetadataStore, path: str) -> list[str]:
-    try:
-        names = (await store.children(path)).names
-    except NoSuchNode:
-        return []
-    return sorted((name for name in names if name.startswith(_PREFIX)), key=lambda name: name[-_DIGITS:])
+async def _own_nodes(store: MetadataStore, path: str, members: Members) -> list[str]:
+    return [join(path, name) for name in await queue_of(store, path, members) if name.startswith(members.mark)]
 
 
-async def _wait_first(store: MetadataStore, path: str, node: str) -> Stat:
-    """Wait until ours is the lowest node, and return its stat."""
+async def _wait_first(
+    store: MetadataStore, path: str, members: Members, node: str, on_wait: Callable[[str], None]
+) -> Stat:
+    """Wait until ours is the first node of the queue, and return its stat."""
     while True:
         await store.sync()
-        stat = await store.exists(node)
-        if stat is None:
+        stat, queue = await store.exists(node), await queue_of(store, path, members)
+        if stat is None or name_of(node) not in queue:
             raise LockLost(f"the session that waited for {path!r} has ended", path=path)
-        before = [name for name in await _queue(store, path) if name[-_DIGITS:] < node[-_DIGITS:]]
-        if not before:
+        place = queue.index(name_of(node))
+        if place == 0:
             return stat
-        predecessor = join(path, before[-1])
+        on_wait(queue[0])
+        predecessor = join(path, queue[place - 1])
         async with store.watch(predecessor) as watch, store.watch(node) as own:
             if await store.exists(predecessor) is not None and await store.exists(node) is not None:
                 await wait_any_changed(watch, own)
@@ -143,12 +199,12 @@ async def _follow(store: MetadataStore, session: SessionWatch, owner: SessionId 
     held._lost.set()
 
 
-async def _leave_queue(store: MetadataStore, path: str, token: str, creating: asyncio.Task[str]) -> None:
+async def _leave_queue(store: MetadataStore, path: str, members: Members, creating: asyncio.Task[str]) -> None:
     """Delete our node, wherever it is in the queue, once it is clear whether there is one."""
     await asyncio.wait([creating])
     if creating.cancelled() or creating.exception() is not None:
         await store.sync()
-        nodes = [join(path, name) for name in await _queue(store, path) if name.startswith(token)]
+        nodes = await _own_nodes(store, path, members)
     else:
         nodes = [creating.result()]
     for node in nodes:

@@ -183,3 +183,38 @@ LEDGER_UNSENT_BYTES = _gauge("quire_ledger_unsent_bytes", "Bytes that wait to be
 LEDGER_PLACEMENT_FAILURES_TOTAL = _counter(
     "quire_ledger_placement_failures_total", "Ensembles chosen that break the placement policy's rule"
 )
+
+# --- Streams
+
+STREAM_APPEND_SECONDS = _histogram(
+    "quire_stream_append_seconds", "From a call's records being queued to their being durable"
+)
+STREAM_APPENDED_RECORDS_TOTAL = _counter("quire_stream_appended_records_total", "Records acknowledged")
+STREAM_APPENDED_BYTES_TOTAL = _counter(
+    "quire_stream_appended_bytes_total", "Bytes of acknowledged records, headers included"
+)
+STREAM_FAILED_RECORDS_TOTAL = _counter(
+    "quire_stream_failed_records_total", "Records that were refused, or whose fate is unknown"
+)
+STREAM_CONTROL_RECORDS_TOTAL = _counter(
+    "quire_stream_control_records_total", "Control records sent to make others visible"
+)
+STREAM_FENCED_WRITERS_TOTAL = _counter("quire_stream_fenced_writers_total", "Writers that another one took over from")
+STREAM_LOST_LOCKS_TOTAL = _counter("quire_stream_lost_locks_total", "Writers' locks that were lost with their session")
+STREAM_BEGUN_SEGMENTS_TOTAL = _counter("quire_stream_begun_segments_total", "Segments begun")
+STREAM_COMPLETED_SEGMENTS_TOTAL = _counter(
+    "quire_stream_completed_segments_total", "Segments completed, recovered ones included"
+)
+STREAM_RECOVERED_SEGMENTS_TOTAL = _counter(
+    "quire_stream_recovered_segments_total", "Segments completed that another writer left"
+)
+STREAM_PURGED_SEGMENTS_TOTAL = _counter(
+    "quire_stream_purged_segments_total", "Segments deleted by retention, or when told to"
+)
+STREAM_READ_RECORDS_TOTAL = _counter("quire_stream_read_records_total", "Records given to readers")
+STREAM_READ_BYTES_TOTAL = _counter("quire_stream_read_bytes_total", "Bytes of entries that readers decoded")
+STREAM_DAMAGED_ENTRIES_TOTAL = _counter(
+    "quire_stream_damaged_entries_total", "Entries that readers skipped because no replica could be read"
+)
+STREAM_WRITERS = _gauge("quire_stream_writers", "Streams open for writing now")
+STREAM_READERS = _gauge("quire_stream_readers", "Readers open now")

@@ -1,0 +1,27 @@
+"""Create a stream: the nodes that it lacks, in one transaction, in the order of Apache's clients."""
+
+import asyncio
+
+from quire.codec.stream_metadata.tree import StreamPaths
+from quire.errors import NodeExists, NoSuchNode, NotBound
+from quire.metadata import Create, MetadataStore
+from quire.stream.settling import settle
+
+
+async def create_stream(store: MetadataStore, paths: StreamPaths) -> None:
+    """Fine if nothing is missing. Raises `NotBound` if the namespace itself has no node: no stream makes one."""
+
+    async def attempt(_: object) -> None:
+        wanted = [*((path, b"") for path in paths.ancestors()), *paths.initial_nodes()]
+        stats = await asyncio.gather(*(store.exists(path) for path, _ in wanted))
+        missing = [Create(path, data) for (path, data), stat in zip(wanted, stats, strict=True) if stat is None]
+        if missing and await store.exists(paths.namespace) is None:
+            raise NotBound(
+                f"the namespace {paths.namespace!r} does not exist",
+                hint="Correct its path, or open it with `create=True`: then it is made.",
+                path=paths.namespace,
+            )
+        await store.transaction(*missing)
+
+    # A node that appears, or a parent that goes, between the look and the creation: look again.
+    await settle(store, attempt, races=(NodeExists, NoSuchNode), shown=f"stream {paths.stream!r}")

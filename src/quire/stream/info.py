@@ -1,0 +1,130 @@
+"""What a stream's metadata says of it, at one moment: its segments, where it begins and ends, who writes and reads it.
+
+Nothing is asked of bookies, so this works while they are down, and costs the same for a large stream as for a small
+one with as many segments. The price: of a segment in progress only its beginning is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quire.codec.stream.limits import TXID_MAX
+from quire.codec.stream_metadata.lock import member_owner, member_sequence, members_in_order
+from quire.codec.stream_metadata.segment import Segment, Truncation
+from quire.errors import NoSuchNode
+from quire.metadata import MetadataStore
+from quire.metadata.paths import join
+from quire.stream.nodes import StreamNodes
+from quire.stream.subscriptions import Subscriptions
+from quire.stream.truncation import first_place, left_of
+from quire.types import DLSN, LedgerId, Lssn
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment. What is None is not known, or does not exist: all but the beginning of a segment in progress."""
+
+    lssn: Lssn
+    ledger_id: LedgerId
+    is_completed: bool
+    truncation: Truncation
+    first_txid: int
+    """No record has a lower one."""
+
+    last_txid: int | None
+    """Also None in the last segment of a sealed stream: the end of the stream stands in its place."""
+
+    first_dlsn: DLSN | None
+    """The first place that truncation left."""
+
+    last_dlsn: DLSN | None
+    """Of the last record."""
+
+    record_count: int | None
+    """Truncated ones included."""
+
+    completed_at_ms: int | None
+    """Since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """One stream. First and last are those of what is neither truncated nor purged, in completed segments."""
+
+    stream: str
+    segments: tuple[SegmentInfo, ...]
+    first_dlsn: DLSN | None
+    """Where a reader begins that begins at the earliest; None if nothing is left."""
+
+    first_txid: int | None
+    """No record that is left has a lower one."""
+
+    last_dlsn: DLSN | None
+    last_txid: int | None
+    record_count: int
+    """Of completed segments, without those that are truncated as a whole."""
+
+    is_sealed: bool
+    owner: str | None
+    """Who holds the lock of the stream's writers."""
+
+    subscriptions: Mapping[str, DLSN | None]
+    """Where each named reader goes on; None if it never said so."""
+
+
+async def read_info(nodes: StreamNodes) -> StreamInfo:
+    """Raises `NoSuchStream`, `DamagedMetadata`, and what the metadata store raises."""
+    store, paths = nodes.store, nodes.paths
+    stored = [each.segment for each in await nodes.all_segments()]
+    segments = tuple(map(_segment_info, stored))
+    left = [segment for segment in segments if segment.truncation is not Truncation.TRUNCATED]
+    return StreamInfo(
+        paths.stream,
+        segments,
+        first_dlsn=left[0].first_dlsn if left else None,
+        first_txid=left[0].first_txid if left else None,
+        last_dlsn=next((each.last_dlsn for each in reversed(left) if each.last_dlsn is not None), None),
+        last_txid=next((each.last_txid for each in reversed(left) if each.last_txid is not None), None),
+        record_count=sum(segment.record_count or 0 for segment in left),
+        is_sealed=bool(stored) and _is_end(stored[-1]),
+        owner=await _owner(store, paths.lock),
+        subscriptions=await read_subscriptions(Subscriptions(store, paths)),
+    )
+
+
+async def read_subscriptions(subscriptions: Subscriptions) -> dict[str, DLSN | None]:
+    """The position of each subscriber, by name. Raises `DamagedMetadata`."""
+    return {name: await subscriptions.read(name) for name in sorted(await subscriptions.names())}
+
+
+def _segment_info(segment: Segment) -> SegmentInfo:
+    done = segment.completion
+    has_records = done is not None and done.last_dlsn.entry_id >= 0
+    return SegmentInfo(
+        segment.lssn,
+        segment.ledger_id,
+        is_completed=done is not None,
+        truncation=segment.truncation,
+        first_txid=segment.first_txid,
+        last_txid=done.last_txid if done and has_records and not _is_end(segment) else None,
+        first_dlsn=None if segment.is_truncated else left_of(segment, first_place(segment.lssn)).at,
+        last_dlsn=done.last_dlsn if done and has_records else None,
+        record_count=done.record_count if done else None,
+        completed_at_ms=done.completed_at_ms if done else None,
+    )
+
+
+def _is_end(segment: Segment) -> bool:
+    return segment.completion is not None and segment.completion.last_txid == TXID_MAX
+
+
+async def _owner(store: MetadataStore, lock: str) -> str | None:
+    """The client whose member of the lock is the first, as it calls itself."""
+    try:
+        names = members_in_order((await store.children(lock)).names)
+        holder = next((name for name in names if member_sequence(name) is not None), None)
+        if holder is None:
+            return None
+        named = member_owner(holder)
+        return named.client_id if named else (await store.get(join(lock, holder))).data.decode(errors="replace")
+    except NoSuchNode:
+        return None  # It has let go since.

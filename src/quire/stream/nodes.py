@@ -1,0 +1,318 @@
+"""One stream's nodes in the metadata store, and the transactions that change its chain of segments.
+
+Three nodes guard a stream: the highest LSSN, the highest txid, and the ledger that is allocated. Whoever writes to the
+stream has read them and changes them by compare-and-swap, so that of two writers only one gets on.
+
+Invariants:
+  BegunAtOnce        a segment begins in one transaction: its node appears, its ledger leaves the allocation, and the
+                     highest LSSN moves. A ledger that is in the allocation belongs to no segment, and may be deleted.
+  CompletedAtOnce    a completed segment takes the place of the one in progress in one transaction.
+  OurWriteOrNobodys  after a lost answer a node's version is taken over only if the last write of it was ours.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quire.codec.stream_metadata.segment import (
+    Segment,
+    decode_segment,
+    encode_segment,
+    lssn_of_name,
+    names_for_writer,
+    segment_name,
+)
+from quire.codec.stream_metadata.tree import (
+    StreamPaths,
+    check_layout_version,
+    decode_allocation,
+    decode_max_lssn,
+    decode_max_txid,
+    encode_allocation,
+    encode_max_lssn,
+    encode_max_txid,
+)
+from quire.errors import (
+    DamagedMetadata,
+    MetadataOutcomeUnknown,
+    MetadataUnavailable,
+    NodeExists,
+    NoSuchNode,
+    NoSuchStream,
+    SessionExpired,
+    Unavailable,
+    VersionConflict,
+    WriterFenced,
+)
+from quire.metadata import ANY_VERSION, Create, Delete, MetadataStore, Node, Set, Version
+from quire.metadata.driver import Op
+from quire.protocol.segments import chain
+from quire.runtime import Clock
+from quire.types import LedgerId, Lssn
+
+_RETRY_S: Final = 0.1
+_RACES_MAX: Final = 100
+_READS_MAX: Final = 64  # Nodes that are asked for at once.
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment as it was read, and the version to write against."""
+
+    name: str
+    segment: Segment
+    version: Version
+
+
+class StreamNodes:
+    """What anybody may do with a stream's nodes."""
+
+    def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
+        self.store, self.paths = store, paths
+
+    async def segment_names(self) -> tuple[str, ...]:
+        """The names of all segments. Raises `NoSuchStream`."""
+        await self.store.sync()
+        try:
+            return (await self.store.children(self.paths.segments)).names
+        except NoSuchNode as error:
+            raise self._missing() from error
+
+    async def segments(self, names: Iterable[str]) -> list[StoredSegment]:
+        """Those of these segments that are there, in the order of the stream. Raises `DamagedMetadata`."""
+        wanted = list(names)
+        found: list[StoredSegment] = []
+        for begin in range(0, len(wanted), _READS_MAX):
+            part = wanted[begin : begin + _READS_MAX]
+            nodes = await asyncio.gather(*(self._read(self.paths.segment(name)) for name in part))
+            found += [
+                StoredSegment(name, self._decoded(name, node), node.stat.version)
+                for name, node in zip(part, nodes, strict=True)
+                if node is not None
+            ]
+        by_segment = {id(stored.segment): stored for stored in found}
+        return [by_segment[id(segment)] for segment in chain(stored.segment for stored in found)]
+
+    async def all_segments(self) -> list[StoredSegment]:
+        """The whole chain. Raises `NoSuchStream`, and `DamagedMetadata` if it has gaps."""
+        return await self._consistent(lambda names: names)
+
+    async def segments_for_writer(self) -> list[StoredSegment]:
+        """All segments in progress, and the last completed one."""
+        return await self._consistent(names_for_writer)
+
+    async def first_segments(self, count: int) -> list[StoredSegment]:
+        """The oldest segments, at most so many. Those with names of old writers count as the oldest."""
+        return await self._consistent(lambda names: sorted(names, key=lambda name: lssn_of_name(name) or 0)[:count])
+
+    async def _consistent(self, choose: Callable[[tuple[str, ...]], Iterable[str]]) -> list[StoredSegment]:
+        """A segment may be completed between the listing and the look: then look again."""
+        for _ in range(_RACES_MAX):
+            names = list(choose(await self.segment_names()))
+            try:
+                found = await self.segments(names)
+            except DamagedMetadata:
+                if list(choose(await self.segment_names())) == names:
+                    raise  # Nobody changed anything: it is like that.
+                continue
+            if len(found) == len(names):
+                return found
+        raise MetadataUnavailable(f"the segments of {self.paths.stream!r} change faster than they can be read")
+
+    async def rewrite(self, changes: Sequence[tuple[StoredSegment, Segment]]) -> None:
+        """Replace what is said of segments, all at once. Raises `VersionConflict` or `NoSuchNode`: read again."""
+        await self.store.transaction(
+            *(Set(self.paths.segment(old.name), encode_segment(new), old.version) for old, new in changes)
+        )
+
+    async def remove(self, stored: StoredSegment) -> None:
+        """Forget a segment whose ledger is deleted. Fine if that happened already."""
+        try:
+            await self.store.delete(self.paths.segment(stored.name), expected=ANY_VERSION)
+        except NoSuchNode:
+            pass
+
+    async def max_txid(self) -> int:
+        """The highest txid of any completed segment. Raises `NoSuchStream`."""
+        node = await self._read(self.paths.max_txid)
+        if node is None:
+            raise self._missing()
+        return decode_max_txid(node.data)
+
+    async def guarded(self, clock: Clock, *, timeout_s: float) -> "GuardedNodes":
+        """The nodes as a writer needs them, read now. A change of them takes `timeout_s` at most.
+
+        Raises `NoSuchStream`, `DamagedMetadata`.
+        """
+        await self.store.sync()
+        paths = self.paths
+        layout, lssn, txid, allocation = await asyncio.gather(
+            *(self._read(path) for path in (paths.version, paths.segments, paths.max_txid, paths.allocation))
+        )
+        if layout is None or lssn is None or txid is None or allocation is None:
+            raise self._missing()
+        check_layout_version(layout.data)
+        return GuardedNodes(self, clock, timeout_s, lssn, txid, allocation)
+
+    async def _read(self, path: str) -> Node | None:
+        try:
+            return await self.store.get(path)
+        except NoSuchNode:
+            return None
+
+    def _decoded(self, name: str, node: Node) -> Segment:
+        try:
+            return decode_segment(node.data)
+        except DamagedMetadata as error:
+            raise DamagedMetadata(f"{self.paths.segment(name)}: {error}", path=self.paths.segment(name)) from error
+
+    def _missing(self) -> NoSuchStream:
+        return NoSuchStream(f"there is no stream {self.paths.stream!r}", stream=self.paths.stream)
+
+
+@dataclass(slots=True)
+class _Guard:
+    """A node that only its owner may change: what it holds, and how often it was written."""
+
+    path: str
+    data: bytes
+    version: Version
+    writes: int
+
+    @classmethod
+    def of(cls, path: str, node: Node) -> "_Guard":
+        return cls(path, node.data, node.stat.version, node.stat.writes)
+
+
+class GuardedNodes:
+    """The nodes of a stream in the hands of one writer. `WriterFenced`: another one changed them."""
+
+    def __init__(
+        self, nodes: StreamNodes, clock: Clock, timeout_s: float, lssn: Node, txid: Node, allocation: Node
+    ) -> None:
+        self.nodes, self._clock, self._timeout_s = nodes, clock, timeout_s
+        self.is_undecided = False  # Whether a change was not found out about: then these are of no use any more.
+        self._lssn = _Guard.of(nodes.paths.segments, lssn)
+        self._txid = _Guard.of(nodes.paths.max_txid, txid)
+        self._allocation = _Guard.of(nodes.paths.allocation, allocation)
+        decode_allocation(allocation.data), decode_max_lssn(lssn.data), decode_max_txid(txid.data)
+
+    @property
+    def max_lssn(self) -> Lssn:
+        return decode_max_lssn(self._lssn.data)
+
+    @property
+    def max_txid(self) -> int:
+        return decode_max_txid(self._txid.data)
+
+    @property
+    def allocated(self) -> LedgerId | None:
+        """The ledger that no segment has yet."""
+        return decode_allocation(self._allocation.data)
+
+    async def allocate(self, ledger: LedgerId) -> None:
+        """Store that this ledger will be the next segment's."""
+        data = encode_allocation(ledger)
+        await self._commit([], {self._allocation.path: data}, (self._allocation.path, data))
+
+    async def begin(self, segment: Segment) -> StoredSegment:
+        """The allocated ledger becomes a segment in progress."""
+        name, data = segment_name(segment), encode_segment(segment)
+        path = self.nodes.paths.segment(name)
+        sets = {self._allocation.path: encode_allocation(None), self._lssn.path: encode_max_lssn(segment.lssn)}
+        version = await self._commit([Create(path, data)], sets, (path, data))
+        return StoredSegment(name, segment, version)
+
+    async def complete(self, begun: StoredSegment, completed: Segment) -> StoredSegment:
+        """A segment in progress becomes a completed one."""
+        assert completed.completion is not None
+        name, data = segment_name(completed), encode_segment(completed)
+        path = self.nodes.paths.segment(name)
+        sets = {
+            self._lssn.path: encode_max_lssn(max(completed.lssn, self.max_lssn)),
+            self._txid.path: encode_max_txid(max(completed.completion.last_txid, self.max_txid)),
+        }
+        ops: list[Op] = [Create(path, data), Delete(self.nodes.paths.segment(begun.name), ANY_VERSION)]
+        return StoredSegment(name, completed, await self._commit(ops, sets, (path, data)))
+
+    async def forget(self, begun: StoredSegment) -> None:
+        """Remove a segment in progress whose ledger is gone."""
+        path = self.nodes.paths.segment(begun.name)
+        await self._commit([Delete(path, ANY_VERSION)], {self._lssn.path: self._lssn.data}, None)
+
+    # --- One transaction, done or not done
+
+    async def _commit(self, ops: list[Op], sets: dict[str, bytes], proof: tuple[str, bytes] | None) -> Version:
+        """Carry out `ops` and write the guarded nodes in `sets`. Returns the version of the first node of `ops`.
+
+        `proof` is a node that holds these bytes if, and as long as, this very transaction was the last one. Raises
+        `WriterFenced`, `MetadataUnavailable` if nothing was written, and `MetadataOutcomeUnknown` if that cannot be
+        found out in time: then these nodes are of no use any more.
+        """
+        guards = [guard for guard in (self._lssn, self._txid, self._allocation) if guard.path in sets]
+        whole = [*ops, *(Set(guard.path, sets[guard.path], guard.version) for guard in guards)]
+        ends_s = self._clock.monotonic() + self._timeout_s
+        doubt: MetadataOutcomeUnknown | None = None
+        while True:
+            try:
+                written = await self.nodes.store.transaction(*whole)
+            except MetadataOutcomeUnknown as error:
+                doubt = error
+            except SessionExpired:
+                pass  # It refuses this try, and says nothing of an earlier one. The guards decide.
+            except Unavailable:
+                if doubt is None:
+                    raise
+            except (VersionConflict, NodeExists, NoSuchNode) as refused:
+                version = await self._find_out(guards, sets, proof, ends_s) if doubt is not None else None
+                if version is None:
+                    raise self._fenced() from refused
+                return version
+            else:
+                for guard, done in zip(guards, written[len(ops) :], strict=True):
+                    assert done is not None
+                    guard.data, guard.version, guard.writes = sets[guard.path], done.version, done.writes
+                return written[0].version if written[0] is not None else ANY_VERSION
+            if self._clock.monotonic() > ends_s:
+                raise self._undecided() from doubt
+            await self._clock.sleep(_RETRY_S)
+
+    async def _find_out(
+        self, guards: list[_Guard], sets: dict[str, bytes], proof: tuple[str, bytes] | None, ends_s: float
+    ) -> Version | None:
+        """Take over the versions of a transaction whose answer was lost; None if it did not happen, or others came."""
+        store = self.nodes.store
+        while True:
+            try:
+                await store.sync()
+                proven = await store.get(proof[0]) if proof is not None else None
+                found = [await store.get(guard.path) for guard in guards]
+                break
+            except NoSuchNode:
+                return None
+            except (SessionExpired, Unavailable) as error:
+                if self._clock.monotonic() > ends_s:
+                    raise self._undecided() from error
+                await self._clock.sleep(_RETRY_S)
+        if proof is not None and (proven is None or proven.data != proof[1]):
+            return None
+        for guard, node in zip(guards, found, strict=True):
+            if node.data != sets[guard.path] or node.stat.writes != guard.writes + 1:
+                return None
+        for guard, node in zip(guards, found, strict=True):
+            guard.data, guard.version, guard.writes = node.data, node.stat.version, node.stat.writes
+        return proven.stat.version if proven is not None else ANY_VERSION
+
+    def _undecided(self) -> MetadataOutcomeUnknown:
+        self.is_undecided = True
+        stream = self.nodes.paths.stream
+        return MetadataOutcomeUnknown(
+            f"whether the segments of stream {stream!r} were changed could not be found out in {self._timeout_s:g} s",
+            hint="Open the writer again: it finds out.",
+            stream=stream,
+        )
+
+    def _fenced(self) -> WriterFenced:
+        stream = self.nodes.paths.stream
+        return WriterFenced(f"another writer has taken over stream {stream!r}", stream=stream)

@@ -1,0 +1,29 @@
+"""What a reader of a stream tells of itself."""
+
+from dataclasses import dataclass
+
+from quire.types import DLSN
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReaderStatistics:
+    """What a reader did, and how it is, at one moment."""
+
+    records: int
+    """Records that were given."""
+
+    entries: int
+    """Entries that they came in, with those of control records."""
+
+    entry_bytes: int
+    segments: int
+    """Segments that were opened."""
+
+    damaged_entries: int
+    """Entries that were skipped because nobody could read them."""
+
+    position: DLSN
+    buffered_entries: int
+    buffered_bytes: int
+    at_tail: bool
+    """Whether all that is known to be confirmed was given."""

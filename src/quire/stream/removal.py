@@ -1,0 +1,154 @@
+"""Delete a stream: its ledgers first, then the nodes of its segments, and in the end all that is left in one step.
+
+Ledgers that no node names any more would stay for ever, so a node goes after its ledger: whoever finds a stream half
+deleted can go on where it was left, by deleting it again. Streams that are nested in this one stay, and so does the
+node that leads to them. (Apache's client takes them along, and leaves their ledgers behind.)
+
+Invariant: the last step happens while the stream's lock is ours and nobody began a segment: it deletes our own member
+of the lock, and the guarded nodes in the versions that were read.
+"""
+
+import asyncio
+from typing import Final
+
+from quire.codec.stream_metadata.segment import decode_segment, lssn_of_name
+from quire.codec.stream_metadata.tree import StreamPaths, decode_allocation
+from quire.errors import (
+    DamagedMetadata,
+    LockLost,
+    MetadataOutcomeUnknown,
+    NodeNotEmpty,
+    NoSuchNode,
+    NoSuchStream,
+    QuireError,
+    SessionExpired,
+    Unavailable,
+    VersionConflict,
+)
+from quire.metadata import ANY_VERSION, Delete, HeldLock, MetadataStore, Set
+from quire.metadata.driver import Op
+from quire.metadata.paths import join
+from quire.stream.context import StreamContext
+from quire.stream.lock import hold_stream_lock
+from quire.stream.settling import settle
+
+_AT_ONCE_MAX: Final = 16  # Segments that are deleted together. etcd has a limit for what one transaction compares.
+
+
+async def delete_stream(context: StreamContext, stream: str, *, lock_timeout_s: float) -> None:
+    """Raises `NoSuchStream`, `StreamOwned`, and `MetadataOutcomeUnknown` once a part may be gone: delete it again."""
+    paths, store = context.paths(stream), context.store
+    await store.sync()
+    if await store.exists(paths.root) is None:
+        raise NoSuchStream(f"there is no stream {stream!r}", stream=stream)
+    if await store.exists(paths.lock) is None:
+        # What an interrupted deletion of another program left. Without a lock's node nobody can own it.
+        await _Removal(context, paths, None).run()
+        return
+    async with hold_stream_lock(context, paths.lock, timeout_s=lock_timeout_s, shown=f"stream {stream!r}") as held:
+        await _Removal(context, paths, held).run()
+
+
+class _Removal:
+    """One deletion, while the lock is held, or cannot be."""
+
+    def __init__(self, context: StreamContext, paths: StreamPaths, held: HeldLock | None) -> None:
+        self._store: MetadataStore = context.store
+        self._ledgers, self._paths, self._held = context.ledgers, paths, held
+        self._begun = False
+
+    async def run(self) -> None:
+        try:
+            await settle(
+                self._store,
+                self._attempt,
+                races=(VersionConflict, NodeNotEmpty, NoSuchNode),
+                shown=f"stream {self._paths.stream!r}",
+            )
+        except MetadataOutcomeUnknown:
+            raise
+        except (Unavailable, LockLost, SessionExpired) as error:
+            if not self._begun:
+                raise
+            raise self._partly(error) from error
+
+    async def _attempt(self, _: object) -> None:
+        if await self._store.exists(self._paths.root) is None:
+            return  # By us, as the lost answer would have said, or by somebody who does not ask for locks.
+        await self._remove_segments()
+        await self._remove_allocated()
+        self._check_lock()
+        await self._store.delete_tree(self._paths.subscribers)
+        await self._store.transaction(*await self._last_step())
+
+    def _check_lock(self) -> None:
+        if self._held is not None:
+            self._held.check()
+
+    # --- Ledgers
+
+    async def _remove_segments(self) -> None:
+        """From the oldest on, and the nodes of a part at once: what is left if we are interrupted is still a chain."""
+        try:
+            names = (await self._store.children(self._paths.segments)).names
+        except NoSuchNode:
+            return
+        in_order = sorted(names, key=lambda name: (lssn_of_name(name) or 0, name))
+        for first in range(0, len(in_order), _AT_ONCE_MAX):
+            self._check_lock()
+            paths = [self._paths.segment(name) for name in in_order[first : first + _AT_ONCE_MAX]]
+            self._begun = True
+            for error in await asyncio.gather(*map(self._remove_ledger, paths), return_exceptions=True):
+                if error is not None:
+                    raise error
+            await self._store.transaction(*(Delete(path, ANY_VERSION) for path in paths))
+
+    async def _remove_ledger(self, path: str) -> None:
+        node = await self._store.get(path)
+        try:
+            segment = decode_segment(node.data)
+        except DamagedMetadata as error:
+            raise DamagedMetadata(f"{path}: {error}", path=path) from error
+        await self._ledgers.delete(segment.ledger_id)
+
+    async def _remove_allocated(self) -> None:
+        """A ledger that no segment has yet. If one gets it meanwhile, that one is about to go as well."""
+        try:
+            ledger = decode_allocation((await self._store.get(self._paths.allocation)).data)
+        except NoSuchNode:
+            return
+        if ledger is not None:
+            self._begun = True
+            await self._ledgers.delete(ledger)
+
+    # --- Nodes
+
+    async def _last_step(self) -> list[Op]:
+        """Delete what is left of the log, and the stream's own node unless it leads to others."""
+        ops: list[Op] = []
+        for name in (await self._store.children(self._paths.root)).names:
+            path = join(self._paths.root, name)
+            if path != self._paths.segments:  # A segment that somebody began keeps it from going.
+                ops += await self._members(path)
+            node = await self._store.get(path)
+            ops.append(Delete(path, node.stat.version))
+        root, top = await self._store.get(self._paths.root), await self._store.get(self._paths.top)
+        ops.append(Delete(self._paths.root, root.stat.version))
+        self._begun = True
+        if len((await self._store.children(self._paths.top)).names) > 1:
+            return [*ops, Set(self._paths.top, b"", top.stat.version)] if top.data else ops
+        return [*ops, Delete(self._paths.top, top.stat.version)]
+
+    async def _members(self, path: str) -> list[Op]:
+        """Those who have a lock, or wait for it: others learn that the stream is gone, our own proves that we may."""
+        paths = [join(path, name) for name in (await self._store.children(path)).names]
+        if self._held is not None and path == self._paths.lock and self._held.path not in paths:
+            raise LockLost(f"the session that held {self._held.path!r} has ended", path=self._held.path)
+        return [Delete(each, (await self._store.get(each)).stat.version) for each in paths]
+
+    def _partly(self, error: QuireError) -> MetadataOutcomeUnknown:
+        return MetadataOutcomeUnknown(
+            f"stream {self._paths.stream!r} may be deleted in part: {error}",
+            hint="Delete it again: that goes on where this call stopped.",
+            stream=self._paths.stream,
+        )

@@ -1,0 +1,20 @@
+"""What writers and readers of streams tell about themselves."""
+
+from dataclasses import dataclass
+
+from quire.types import DLSN, Lssn
+
+
+@dataclass(frozen=True, slots=True)
+class WriterStatistics:
+    """What a writer did, and what it is doing."""
+
+    records: int  # That were acknowledged.
+    bytes: int  # Of them, with 20 for each.
+    waiting_records: int
+    in_flight_entries: int
+    lssn: Lssn | None  # Of the open segment.
+    segment_bytes: int
+    rolls: int
+    last_txid: int
+    last_dlsn: DLSN | None  # Of the last record that was acknowledged.

@@ -1,0 +1,151 @@
+"""The one writer of a stream.
+
+    dlsn = await writer.append(b"paid", txid=1)              # durable when it returns
+    dlsns = await writer.append_many([b"a", b"b", b"c"])     # one wait for all of them
+
+Invariant: TxidsNeverDecrease, along the stream, in the order of appending. How records leave, and what a writer does
+about segments, is told in `quire.stream.outlet`.
+"""
+
+from collections.abc import Callable, Sequence
+
+from quire.codec.stream.compression import Compression
+from quire.codec.stream.record_sets import encode_record_set
+from quire.errors import InvalidArgument, QuireError, RecordTooLarge, WriterFenced
+from quire.stream.append_rules import check_txids, checked_records
+from quire.stream.context import StreamContext
+from quire.stream.outlet import Outlet
+from quire.stream.record_queue import Call
+from quire.stream.retention import truncate_before
+from quire.stream.segments import StreamSegments
+from quire.stream.settings import StreamSettings
+from quire.stream.statistics import WriterStatistics
+from quire.types import DLSN
+
+
+class StreamWriter:
+    """A stream that is being written. Made by `open_stream_writer`, for use inside its `async with`."""
+
+    def __init__(
+        self, context: StreamContext, segments: StreamSegments, sample: Callable[[], StreamSettings], last_txid: int
+    ) -> None:
+        self._clock, self._metrics, self._nodes = context.runtime.clock, context.metrics, segments.nodes
+        self.stream = segments.stream
+        self._outlet = Outlet(context, segments, sample)
+        self._last_txid = last_txid
+        self._last_dlsn: DLSN | None = None
+
+    # --- What is known
+
+    @property
+    def last_txid(self) -> int:
+        """The highest txid in the stream, as far as this writer knows; its own records count when they are appended."""
+        return self._last_txid
+
+    def statistics(self) -> WriterStatistics:
+        outlet, segment = self._outlet, self._outlet.segment
+        return WriterStatistics(
+            records=outlet.records,
+            bytes=outlet.bytes,
+            waiting_records=outlet.waiting_records,
+            in_flight_entries=segment.in_flight if segment is not None else 0,
+            lssn=segment.lssn if segment is not None else None,
+            segment_bytes=segment.size_bytes if segment is not None else 0,
+            rolls=outlet.rolls,
+            last_txid=self._last_txid,
+            last_dlsn=self._last_dlsn,
+        )
+
+    # --- Appending
+
+    async def append(self, payload: bytes, *, txid: int | None = None) -> DLSN:
+        """Append one record and return its place once it is durable on an ack quorum of bookies.
+
+        Without a txid it gets the time in milliseconds, or the last txid if that is higher. Raises `RecordTooLarge`,
+        `TxidOutOfOrder`, `HandleClosed`, `StreamSealed` and `AppendCancelled` (nothing was sent), `WriterFenced` and
+        `AppendOutcomeUnknown` (the record may be in the stream). A cancelled append may be in the stream too.
+        """
+        return (await self.append_many((payload,), txids=None if txid is None else (txid,)))[0]
+
+    async def append_many(self, payloads: Sequence[bytes], *, txids: Sequence[int] | None = None) -> list[DLSN]:
+        """Append records in this order, with nothing between them. As `append`, with one wait for all of them."""
+        records = checked_records(payloads)
+        if txids is not None and len(txids) != len(records):
+            raise InvalidArgument(f"{len(records)} records have {len(txids)} txids", hint="Give one for each, or none.")
+        if not records:
+            return []
+        await self._outlet.wait_room()
+        return await self._push(Call(records, self._next_txids(txids, len(records))))
+
+    async def append_set(
+        self, payloads: Sequence[bytes], *, txid: int | None = None, compression: str = "none"
+    ) -> list[DLSN]:
+        """Append records as one record set: they share one header and one txid, and are compressed together.
+
+        Readers take it apart, so that they see records like others. Raises what `append` raises.
+        """
+        members = checked_records(payloads)
+        if not members:
+            return []
+        try:
+            codec = {"none": Compression.NONE, "lz4": Compression.LZ4}[compression]
+        except KeyError as error:
+            raise InvalidArgument(f"compression {compression!r} does not exist", hint="Use 'none' or 'lz4'.") from error
+        try:
+            payload = encode_record_set(members, compression=codec)
+        except InvalidArgument as error:
+            raise RecordTooLarge(f"stream {self.stream!r}: {error}", stream=self.stream) from error
+        await self._outlet.wait_room()
+        txids = self._next_txids(None if txid is None else (txid,), 1)
+        return await self._push(Call((payload,), txids, members=len(members)))
+
+    def _next_txids(self, txids: Sequence[int] | None, count: int) -> Sequence[int]:
+        if txids is None:
+            self._last_txid = max(self._last_txid, self._clock.wall_ms())
+            return [self._last_txid] * count
+        self._last_txid = check_txids(self.stream, txids, last_txid=self._last_txid)
+        return txids
+
+    async def _push(self, call: Call) -> list[DLSN]:
+        begun_s = self._clock.monotonic()
+        self._outlet.push(call)
+        dlsns = await call.done
+        self._metrics.append_seconds.observe(self._clock.monotonic() - begun_s)
+        if self._last_dlsn is None or dlsns[-1] > self._last_dlsn:
+            self._last_dlsn = dlsns[-1]
+        return dlsns
+
+    async def flush(self) -> None:
+        """Send what waits, and wait until everything that was appended so far is acknowledged, or has failed."""
+        await self._outlet.flush()
+
+    # --- Changing the stream
+
+    async def truncate(self, before: DLSN) -> int:
+        """Hide all records before this place from readers. Returns how many segments changed.
+
+        Records of the open segment stay visible until it is completed. Nothing is deleted by this: retention does that.
+        """
+        self._outlet.check_open()
+        return await truncate_before(self._nodes, before)
+
+    async def seal(self) -> None:
+        """End the stream: readers stop behind its last record, and nothing can be appended any more. For ever.
+
+        Raises `WriterFenced` and `AppendOutcomeUnknown`: then it may have ended.
+        """
+        await self._outlet.seal(self._last_txid)
+
+    # --- Closing
+
+    def on_lock_taken(self, error: QuireError) -> None:
+        """Our lock was lost with its session, and another client has it now, which will shut us out."""
+        self._outlet.end(WriterFenced(f"stream {self.stream!r} has another writer: {error}", stream=self.stream))
+
+    async def aclose(self, *, drain: bool = True) -> None:
+        """Complete the segment and let go of the stream. What waits is sent first, with `drain`; else it is refused.
+
+        Once begun, closing goes on to its end, also if whoever asked for it is cancelled; a second call waits for it.
+        What cannot be completed now is completed by the next writer.
+        """
+        await self._outlet.aclose(drain=drain)

@@ -1,0 +1,1 @@
+"""Streams on real stores, bookies and processes."""

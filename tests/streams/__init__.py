@@ -1,0 +1,1 @@
+"""Streams for tests: a simulated cluster with a namespace on it, streams laid by hand, histories and their proof."""

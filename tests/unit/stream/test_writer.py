@@ -1,0 +1,426 @@
+"""The writer of a stream on a simulated cluster: what it stores, what it acknowledges, what it refuses."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from tests.streams.cluster import SETTINGS, StreamCluster, stream_cluster
+
+from quire.codec.stream.entries import decode_entry
+from quire.codec.stream.records import LogRecord
+from quire.codec.stream_metadata.segment import Truncation
+from quire.errors import (
+    HandleClosed,
+    InvalidArgument,
+    NoSuchStream,
+    QuireError,
+    RecordTooLarge,
+    StreamOwned,
+    StreamSealed,
+    TxidOutOfOrder,
+    WriterFenced,
+)
+from quire.stream.context import StreamContext
+from quire.stream.creation import create_stream
+from quire.stream.nodes import StreamNodes
+from quire.stream.ownership import open_stream_writer
+from quire.stream.segments import StreamSegments
+from quire.stream.settings import StreamSettings
+from quire.testing import Simulation, simulate
+from quire.types import DLSN
+
+QUIET = replace(SETTINGS, commit_delay_s=1000.0)  # No control records but those at the ends of segments.
+
+
+def play(act: Callable[[StreamCluster, StreamContext], Awaitable[None]], *, seed: int = 1, bookies: int = 3) -> None:
+    async def main(sim: Simulation) -> None:
+        async with stream_cluster(sim, bookies=bookies) as cluster, cluster.context() as context:
+            await act(cluster, context)
+
+    simulate(seed, main)
+
+
+async def stored_records(context: StreamContext, stream: str = "s") -> list[LogRecord]:
+    """All records of completed segments, of all kinds, straight from the ledgers."""
+    records: list[LogRecord] = []
+    for stored in await StreamNodes(context.store, context.paths(stream)).all_segments():
+        async with context.ledgers.open(stored.segment.ledger_id) as ledger:
+            async for entry_id, payload in ledger.read():
+                records += decode_entry(payload, lssn=stored.segment.lssn, entry_id=entry_id)
+    return records
+
+
+async def node(context: StreamContext, path: str) -> tuple[bytes, int]:
+    found = await context.store.get(path)
+    return found.data, found.stat.writes
+
+
+def test_the_life_of_a_stream_with_one_segment_is_as_the_format_tells_it() -> None:
+    """Vector M of the format: what each node holds after each step, and how often it was written."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        paths = context.paths("s")
+        async with open_stream_writer(context, "s", QUIET) as writer:
+            assert await node(context, paths.max_txid) == (b"0", 1)
+            assert await node(context, paths.segments) == (b"0", 1)
+            assert await node(context, paths.allocation) == (b"", 1)
+            assert await writer.append_many([b"hello", b"world!"], txids=[1001, 1002]) == [(1, 0, 0), (1, 0, 1)]
+            assert await node(context, paths.allocation) == (b"", 3)
+            assert await node(context, paths.segments) == (b"1", 2)
+            (name,) = (await context.store.children(paths.segments)).names
+            assert name == "inprogress_000000000000000001"
+            data, _ = await node(context, paths.segment(name))
+            ledger_id = int(data.split(b";")[1])
+            assert data == b"5;%d;1001;1;0;0;-1" % ledger_id
+        (name,) = (await context.store.children(paths.segments)).names
+        assert name == "logrecs_000000000000000001"
+        data, _ = await node(context, paths.segment(name))
+        now = data.split(b";")[4]
+        assert data == b"8589934597;%d;1001;1002;%s;1;0;1;0;0;0" % (ledger_id, now)
+        assert await node(context, paths.segments) == (b"1", 3)
+        assert await node(context, paths.max_txid) == (b"1002", 2)
+        assert (await context.store.children(paths.lock)).names == ()
+        async with context.ledgers.open(ledger_id, recover=False) as ledger:
+            entries = [payload.hex() async for _, payload in ledger.read()]
+        assert entries == [
+            "01000000000000003300000033000000000001000000000000000003e90000000568656c6c6f"
+            "000000000002000000000000000003ea00000006776f726c6421",
+            "01000000000000001b0000001b000000000002000100000000000003ea00000007636f6e74726f6c",
+        ]
+
+    play(act)
+
+
+def test_a_crashed_writers_segment_is_completed_by_the_next_one() -> None:
+    """Vector M, step 4: the last place is that of the control record, and the next segment goes on behind."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        host, told = cluster.sim.host("doomed"), asyncio.Event()
+
+        async def write() -> None:
+            async with (
+                cluster.context("doomed") as mine,
+                open_stream_writer(mine, "s", replace(SETTINGS, commit_delay_s=0.0)) as writer,
+            ):
+                await writer.append_many([b"hello", b"world!"], txids=[1001, 1002])
+                await asyncio.sleep(1)
+                told.set()
+                await asyncio.sleep(1000)
+
+        host.spawn(write())
+        await told.wait()
+        await host.crash()
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            assert writer.last_txid == 1002
+            assert await writer.append(b"next", txid=1002) == (2, 0, 0)
+        first, second = (stored.segment for stored in await cluster.nodes(context, "s").all_segments())
+        assert first.completion is not None
+        assert second.completion is not None
+        assert first.completion.last_dlsn == (1, 1, 0)
+        assert (first.completion.record_count, first.completion.last_txid) == (2, 1002)
+        assert (first.start_sequence_id, second.start_sequence_id) == (0, 2)
+
+    play(act)
+
+
+def test_records_of_many_callers_share_entries_and_keep_their_order() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", QUIET) as writer:
+            dlsns = await asyncio.gather(*(writer.append(b"%d" % number) for number in range(500)))
+            assert len(set(dlsns)) == 500
+            assert len({dlsn.entry_id for dlsn in dlsns}) < 100
+        users = [record for record in await stored_records(context) if not record.is_control]
+        assert [(record.dlsn, record.payload) for record in users] == sorted(
+            (dlsn, b"%d" % number) for number, dlsn in enumerate(dlsns)
+        )
+        assert [record.position for record in users] == list(range(1, 501))
+
+    play(act)
+
+
+def test_rolling_by_size_keeps_order_positions_and_sequence_ids() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        settings = replace(SETTINGS, roll_interval_s=0, roll_bytes=2000)
+        written: list[tuple[DLSN, bytes]] = []
+        async with open_stream_writer(context, "s", settings) as writer:
+            for number in range(60):
+                payloads = [b"%d/%d" % (number, each) for each in range(5)]
+                written += zip(await writer.append_many(payloads), payloads, strict=True)
+            assert writer.statistics().rolls >= 2
+        users = [record for record in await stored_records(context) if not record.is_control]
+        assert [(record.dlsn, record.payload) for record in users] == written
+        start = 0
+        for stored in await cluster.nodes(context, "s").all_segments():
+            assert stored.segment.completion is not None
+            assert stored.segment.start_sequence_id == start
+            start += stored.segment.completion.record_count
+        assert start == 300
+
+    play(act)
+
+
+def test_a_second_writer_takes_over_and_the_first_one_is_fenced() -> None:
+    """Without the lock: fencing and versions alone must do it."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        unlocked = replace(SETTINGS, write_lock=False)
+        async with cluster.context("other") as other, open_stream_writer(context, "s", unlocked) as first:
+            await first.append(b"one")
+            async with open_stream_writer(other, "s", unlocked) as second:
+                await second.append(b"two")
+                with pytest.raises(WriterFenced):
+                    await first.append(b"late")
+                with pytest.raises(WriterFenced):
+                    await first.append(b"later")
+                await second.append(b"three")
+        users = [record.payload for record in await stored_records(context) if not record.is_control]
+        assert users == [b"one", b"two", b"three"]
+
+    play(act)
+
+
+def test_a_writer_that_had_no_segment_cannot_begin_one_after_another_wrote() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        unlocked = replace(SETTINGS, write_lock=False)
+        async with cluster.context("other") as other, open_stream_writer(context, "s", unlocked) as first:
+            async with open_stream_writer(other, "s", unlocked) as second:
+                await second.append(b"two")
+            with pytest.raises(WriterFenced):
+                await first.append(b"late")
+        assert await context.store.get(context.paths("s").allocation)
+        ledgers = [ledger_id async for ledger_id in context.ledgers.scan()]
+        segments = await cluster.nodes(context, "s").all_segments()
+        assert ledgers == [stored.segment.ledger_id for stored in segments]  # That of the first one is deleted.
+
+    play(act)
+
+
+def test_only_one_client_at_a_time_holds_a_streams_lock() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with cluster.context("other") as other:
+            async with open_stream_writer(context, "s", SETTINGS) as first:
+                await first.append(b"one")
+                with pytest.raises(StreamOwned) as refused:
+                    async with open_stream_writer(other, "s", SETTINGS):
+                        pass
+                assert "client" in str(refused.value.facts["owner"])
+            async with open_stream_writer(other, "s", SETTINGS) as second:
+                await second.append(b"two")
+
+    play(act)
+
+
+def test_txids_never_decrease_and_are_the_time_by_default() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        clock = context.runtime.clock
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            before = clock.wall_ms()
+            await writer.append(b"a")
+            assert before <= writer.last_txid <= clock.wall_ms()
+            ahead = clock.wall_ms() + 3600_000
+            await writer.append(b"b", txid=ahead)
+            with pytest.raises(TxidOutOfOrder):
+                await writer.append(b"c", txid=ahead - 1)
+            with pytest.raises(TxidOutOfOrder):
+                await writer.append_many([b"c", b"d"], txids=[ahead + 2, ahead + 1])
+            await writer.append(b"e")  # The clock is behind: the last txid it is.
+            for bad in (-1, 2**63 - 1):
+                with pytest.raises(TxidOutOfOrder):
+                    await writer.append(b"f", txid=bad)
+        users = [record for record in await stored_records(context) if not record.is_control]
+        assert [record.txid for record in users][1:] == [ahead, ahead]
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            with pytest.raises(TxidOutOfOrder):
+                await writer.append(b"g", txid=ahead - 1)
+            await writer.append(b"h", txid=ahead)
+
+    play(act)
+
+
+def test_what_is_too_large_or_no_bytes_is_refused_before_anything_is_sent() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            with pytest.raises(RecordTooLarge):
+                await writer.append(bytes(1024 * 1024))
+            with pytest.raises(RecordTooLarge):
+                await writer.append_set([bytes(600_000), bytes(600_000)])
+            with pytest.raises(InvalidArgument):
+                await writer.append("text")  # type: ignore[arg-type]
+            with pytest.raises(InvalidArgument):
+                await writer.append_many(b"one record")  # type: ignore[arg-type]
+            with pytest.raises(InvalidArgument):
+                await writer.append_many([b"a", b"b"], txids=[1])
+            assert await writer.append_many([]) == []
+            largest = 1024 * 1024 - 8 * 1024 - 20
+            assert await writer.append_many([bytes(largest), b""]) == [(1, 0, 0), (1, 1, 0)]
+        with pytest.raises(HandleClosed):
+            await writer.append(b"after")
+
+    play(act)
+
+
+def test_record_sets_take_a_slot_for_each_member() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", replace(QUIET, compression="lz4")) as writer:
+            assert await writer.append(b"a") == (1, 0, 0)
+            assert await writer.append_set([b"r0", b"rec1", b"r2"], compression="lz4") == [(1, 1, s) for s in range(3)]
+            assert await writer.append(b"b") == (1, 2, 0)
+        users = [record for record in await stored_records(context) if not record.is_control]
+        assert [record.payload for record in users] == [b"a", b"r0", b"rec1", b"r2", b"b"]
+        assert [record.position for record in users] == [1, 2, 3, 4, 5]
+
+    play(act)
+
+
+def test_a_sealed_stream_takes_nothing_more() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append(b"last")
+            await writer.seal()
+            with pytest.raises(StreamSealed):
+                await writer.append(b"more")
+        with pytest.raises(StreamSealed):
+            async with open_stream_writer(context, "s", SETTINGS):
+                pass
+        records = [record for record in await stored_records(context) if not record.is_control]
+        assert [record.payload for record in records] == [b"last", b"endOfStream"]
+        assert (await node(context, context.paths("s").max_txid))[0] == b"%d" % (2**63 - 1)
+
+    play(act)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(QUIET, transmit="outstanding", buffer_bytes=300),
+        replace(QUIET, transmit="periodic", flush_interval_s=0.2),
+        replace(QUIET, transmit="immediate", in_flight_entries=1),
+    ],
+)
+def test_the_policies_differ_in_when_entries_leave_and_not_in_what_is_stored(settings: StreamSettings) -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", settings) as writer:
+            appends = [asyncio.create_task(writer.append(bytes(50))) for _ in range(10)]
+            if settings.transmit == "outstanding":
+                await asyncio.sleep(5)
+                await writer.flush()
+            dlsns = await asyncio.gather(*appends)
+        users = [record for record in await stored_records(context) if not record.is_control]
+        assert [record.dlsn for record in users] == sorted(dlsns)
+
+    play(act)
+
+
+def test_a_small_record_waits_under_the_outstanding_policy_until_it_is_flushed() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        settings = replace(QUIET, transmit="outstanding", buffer_bytes=300)
+        async with open_stream_writer(context, "s", settings) as writer:
+            small = asyncio.create_task(writer.append(bytes(100)))
+            await asyncio.sleep(5)
+            assert not small.done()
+            await writer.append(bytes(300))  # More than 300 bytes are outstanding with it.
+            await asyncio.sleep(0.1)
+            assert small.done()
+            small = asyncio.create_task(writer.append(bytes(100)))
+            await asyncio.sleep(5)
+            await writer.flush()
+            await asyncio.sleep(0.1)
+            assert small.done()
+
+    play(act)
+
+
+def test_a_control_record_follows_the_last_records_within_the_configured_time() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", replace(SETTINGS, commit_delay_s=0.5)) as writer:
+            await writer.append(b"a")
+            (stored,) = await cluster.nodes(context, "s").all_segments()
+            async with context.ledgers.open(stored.segment.ledger_id, recover=False) as ledger:
+                assert ledger.last_add_confirmed == -1
+                await asyncio.sleep(0.6)
+                assert await ledger.read_last_add_confirmed() == 0
+
+    play(act)
+
+
+def test_an_empty_segment_that_a_crash_left_is_completed_without_records() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        nodes = cluster.nodes(context, "s")
+        await create_stream(context.store, nodes.paths)
+        guarded = await nodes.guarded(context.runtime.clock, timeout_s=5)
+        segments = StreamSegments(context, guarded)
+        await segments.recover(b"")
+        _, _, resources = await segments.begin(7, SETTINGS)
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            assert await writer.append(b"a", txid=7) == (2, 0, 0)
+        await resources.aclose()
+        first, _ = (stored.segment for stored in await nodes.all_segments())
+        assert first.completion is not None
+        assert (first.completion.record_count, first.completion.last_dlsn) == (0, (1, -1, -1))
+
+    play(act)
+
+
+def test_truncation_hides_and_never_deletes() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        dlsns = []
+        for _ in range(3):
+            async with open_stream_writer(context, "s", SETTINGS) as writer:
+                dlsns += await writer.append_many([b"a", b"b", b"c"])
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            assert await writer.truncate(dlsns[4]) == 2
+            assert await writer.truncate(dlsns[4]) == 0
+        states = [stored.segment.truncation for stored in await cluster.nodes(context, "s").all_segments()]
+        assert states == [Truncation.TRUNCATED, Truncation.PARTIALLY_TRUNCATED, Truncation.ACTIVE]
+
+    play(act)
+
+
+def test_retention_deletes_old_segments_when_a_segment_is_rolled() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        settings = replace(SETTINGS, roll_interval_s=10, retention_s=25)
+        async with open_stream_writer(context, "s", settings) as writer:
+            for _ in range(20):
+                await writer.append(b"a")
+                await asyncio.sleep(4)
+        lssns = [stored.segment.lssn for stored in await cluster.nodes(context, "s").all_segments()]
+        assert lssns[0] > 1
+        assert lssns == list(range(lssns[0], lssns[0] + len(lssns)))
+        assert len(lssns) <= 5
+
+    play(act)
+
+
+def test_a_writer_goes_on_in_a_new_segment_after_its_bookies_were_away() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            first = await writer.append(b"a")
+            for bookie in cluster.bookies:
+                await bookie.crash(power_loss=False)
+            with pytest.raises(QuireError):
+                await writer.append(b"b")
+            for bookie in cluster.bookies:
+                await bookie.start()
+            while True:
+                try:
+                    second = await writer.append(b"c")
+                    break
+                except QuireError:
+                    await asyncio.sleep(1)
+            assert first < second
+        users = [record.payload for record in await stored_records(context) if not record.is_control]
+        assert users in ([b"a", b"c"], [b"a", b"b", b"c"])
+
+    play(act)
+
+
+def test_a_stream_that_is_not_there_is_created_only_if_that_is_wanted() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        with pytest.raises(NoSuchStream):
+            async with open_stream_writer(context, "s", replace(SETTINGS, create_if_missing=False)):
+                pass
+        async with open_stream_writer(context, "nested/s", SETTINGS) as writer:
+            assert await writer.append(b"a") == (1, 0, 0)
+
+    play(act)
