@@ -20,6 +20,7 @@ from quire.codec.entry import Entry
 from quire.codec.wire.v3_messages import ReadResponse
 from quire.errors import DamagedEntry, NoSuchEntry, NoSuchLedger, QuireError, WrongPassword
 from quire.ledger.in_turn import Hurry, ask_in_turn
+from quire.ledger.news import News
 from quire.types import BookieId, EntryId
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Polling:
         self._pause_s = self._first_pause_s = reader.settings.poll_pause_s_max * _FIRST_PAUSE
         self.problem: QuireError | None = None  # Why nobody answered the last poll; None if somebody did.
 
-    async def once(self, entry_id: EntryId, left_s: float, news: asyncio.Event) -> Entry | None:
+    async def once(self, entry_id: EntryId, left_s: float, news: News) -> Entry | None:
         """Wait until the entry is confirmed, for one poll and no longer than `left_s`; return it if it came along.
 
         `news` is the reader's, from before it was looked at: returns early if that is set. Raises `NoSuchLedger` if
@@ -158,14 +159,16 @@ class _Poll:
         return isinstance(error, NoSuchEntry | NoSuchLedger)
 
 
-async def _until(news: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+async def _until(news: News, work: Coroutine[Any, Any, None]) -> None:
     """Carry out `work`, unless there is news before it is done."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(news.wait())
+    if news.has_come:
+        work.close()
+        return
     try:
-        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-    finally:
-        working.cancel()
-        waiting.cancel()
-        await asyncio.gather(working, waiting, return_exceptions=True)
+        # A limit that is set when there is news: whoever waits for each single entry should not make a task for it.
+        async with asyncio.timeout(None) as limit:
+            with news.telling(lambda: limit.reschedule(asyncio.get_running_loop().time())):
+                await work
+    except TimeoutError:
+        if not limit.expired():
+            raise

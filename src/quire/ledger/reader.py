@@ -22,6 +22,7 @@ from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import Entry, EntryCodec
 from quire.errors import InvalidArgument, NoSuchLedger, QuireError
 from quire.ledger import follow, poll, tail
+from quire.ledger.news import News
 from quire.ledger.ranges import EntryRange
 from quire.ledger.reader_statistics import ReadCounts, ReaderStatistics
 from quire.ledger.watching import MetadataWatch
@@ -59,7 +60,7 @@ class LedgerReader:
         self.gone: NoSuchLedger | None = None  # The ledger was deleted.
         self._lac = NO_ENTRY
         self._stuck_to = client._runtime.rng.randrange(stored.metadata.quorum.ensemble)
-        self._news = asyncio.Event()
+        self._news = News()
         self._watch = MetadataWatch(self)
 
     async def __aenter__(self) -> Self:
@@ -224,12 +225,12 @@ class LedgerReader:
 
     def tell_news(self) -> None:
         """The metadata changed: whoever waits at bookies should look again."""
-        self._news.set()
-        self._news = asyncio.Event()
+        news, self._news = self._news, News()
+        news.come()
 
     @property
-    def news(self) -> asyncio.Event:
-        """Set at the next change of the metadata, once."""
+    def news(self) -> News:
+        """The next change of the metadata."""
         return self._news
 
     @property

@@ -2,8 +2,7 @@
 
 A segment is over when its ledger is closed and read to its last entry; what the segment's own node says of its end does
 not matter, and neither does whether it is completed yet, unless it has no entries at all: such a segment may be begun
-anew. Then the next one is read, or waited for: two segments are in
-progress while a writer rolls, none when it has gone.
+anew. Then the next one is read, or waited for: two segments are in progress while a writer rolls, none when it is gone.
 
 Invariants:
   InOrder         entries come in the order of the stream, each once.
@@ -173,15 +172,14 @@ class EntrySource:
             self.segments += 1
             while True:
                 try:
-                    async with (
-                        aclosing(ledger.follow_windows(self._next)) as windows,
-                        aclosing(self._waking(windows)) as woken,
-                    ):
-                        async for entries in woken:
+                    async with aclosing(ledger.follow_windows(self._next)) as windows:
+                        while (entries := await self._next_window(windows)) is not None:
                             self._next = EntryId(entries[-1].entry_id + 1)
                             for run in _runs_of(segment, entries):
                                 yield run
                     break
+                except _IdleError:
+                    await self._on_idle()
                 except (DamagedEntry, EntriesUnknown, NoSuchEntry) as error:
                     self._on_damage(error, segment)
             self._end = EntryId(ledger.last_add_confirmed + 1)
@@ -205,23 +203,17 @@ class EntrySource:
             finally:
                 self._ledger = None
 
-    async def _waking(self, windows: AsyncGenerator[list[Entry]]) -> AsyncGenerator[list[Entry]]:
-        """What `windows` yields. Whenever it waits for long the metadata is read again."""
-        while True:
-            if not self._awaits_entry():
-                entries = await anext(windows, None)
-            else:
-                step = asyncio.ensure_future(anext(windows, None))
-                try:
-                    while not (await asyncio.wait([step], timeout=self._look_again_s))[0]:
-                        await self._on_idle()
-                finally:
-                    step.cancel()
-                    await asyncio.gather(step, return_exceptions=True)
-                entries = step.result()
-            if entries is None:
-                return
-            yield entries
+    async def _next_window(self, windows: AsyncGenerator[list[Entry]]) -> list[Entry] | None:
+        """What `windows` yields next, or None at its end. Raises `_IdleError` after a long wait: it has to be opened
+        again then.
+        """
+        try:
+            async with asyncio.timeout(self._look_again_s if self._awaits_entry() else None) as limit:
+                return await anext(windows, None)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise _IdleError from error
 
     async def _on_idle(self) -> None:
         """Nothing came for long: make sure that the stream is still there, and that the ledger has not been closed."""
@@ -245,6 +237,10 @@ class EntrySource:
         self.damaged_entries += 1
         self._context.metrics.damaged_entries.add()
         report_skipped(self._stream, place, error)
+
+
+class _IdleError(Exception):
+    """Nothing came for long."""
 
 
 def _runs_of(segment: Segment, entries: list[Entry]) -> list[Run]:

@@ -211,6 +211,12 @@ class GuardedNodes:
         """The ledger that no segment has yet."""
         return decode_allocation(self._allocation.data)
 
+    async def claim(self) -> None:
+        """Prove that nobody else has become the writer, and shut out whoever was it before, by a write that changes
+        nothing but versions: one of them is needed to begin a segment, the other one to complete it.
+        """
+        await self._commit([], {guard.path: guard.data for guard in (self._lssn, self._allocation)}, None)
+
     async def allocate(self, ledger: LedgerId) -> None:
         """Store that this ledger will be the next segment's."""
         data = encode_allocation(ledger)
@@ -246,9 +252,9 @@ class GuardedNodes:
     async def _commit(self, ops: list[Op], sets: dict[str, bytes], proof: tuple[str, bytes] | None) -> Version:
         """Carry out `ops` and write the guarded nodes in `sets`. Returns the version of the first node of `ops`.
 
-        `proof` is a node that holds these bytes if, and as long as, this very transaction was the last one. Raises
-        `WriterFenced`, `MetadataUnavailable` if nothing was written, and `MetadataOutcomeUnknown` if that cannot be
-        found out in time: then these nodes are of no use any more.
+        `proof` is a node that holds these bytes if, and as long as, this very transaction was the last one. Without one
+        a lost answer counts as a refusal. Raises `WriterFenced`, `MetadataUnavailable` if nothing was written, and
+        `MetadataOutcomeUnknown` if that cannot be found out in time: then these nodes are of no use any more.
         """
         guards = [guard for guard in (self._lssn, self._txid, self._allocation) if guard.path in sets]
         whole = [*ops, *(Set(guard.path, sets[guard.path], guard.version) for guard in guards)]
@@ -295,14 +301,14 @@ class GuardedNodes:
                 if self._clock.monotonic() > ends_s:
                     raise self._undecided() from error
                 await self._clock.sleep(_RETRY_S)
-        if proof is not None and (proven is None or proven.data != proof[1]):
+        if proven is None or proof is None or proven.data != proof[1]:
             return None
         for guard, node in zip(guards, found, strict=True):
             if node.data != sets[guard.path] or node.stat.writes != guard.writes + 1:
                 return None
         for guard, node in zip(guards, found, strict=True):
             guard.data, guard.version, guard.writes = node.data, node.stat.version, node.stat.writes
-        return proven.stat.version if proven is not None else ANY_VERSION
+        return proven.stat.version
 
     def _undecided(self) -> MetadataOutcomeUnknown:
         self.is_undecided = True

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from quire.codec.stream.records import KEEPALIVE_PAYLOAD
+from quire.codec.stream.records import CONTROL_PAYLOAD, KEEPALIVE_PAYLOAD
 from quire.errors import (
     AppendCancelled,
     HandleClosed,
@@ -161,20 +161,27 @@ class Outlet:
             self._timers.arm("commit", self._settings.commit_delay_s, self._on_commit_time)
 
     def _on_commit_time(self) -> None:
-        """Tell readers of the last records, unless an entry has done so."""
+        """Whoever was woken by the acknowledgement may be about to append: its turn comes first."""
+        asyncio.get_running_loop().call_soon(self._commit)
+
+    def _commit(self) -> None:
+        """Tell readers of the last records, unless an entry has done so, or is about to."""
         segment = self.segment
-        if segment is not None and segment.is_uncommitted and not self._is_held:
-            segment.send_control()
-            self._metrics.control_records.value += 1
-            self._active_s = self._clock.monotonic()
+        is_followed = self._queue.records > 0 and self._settings.transmit == "immediate"
+        if segment is not None and segment.is_uncommitted and not (self._is_held or self._is_closing or is_followed):
+            self._send_control(segment)
+
+    def _send_control(self, segment: SegmentWriter, payload: bytes = CONTROL_PAYLOAD) -> None:
+        segment.send_control(payload)
+        self._metrics.control_records.value += 1
+        self._active_s = self._clock.monotonic()
 
     def _on_keepalive_time(self) -> None:
         left_s = self._active_s + self._settings.keepalive_s - self._clock.monotonic()
         segment = self.segment
         if left_s <= 0:
             if segment is not None and not self._is_held:
-                segment.send_control(KEEPALIVE_PAYLOAD)
-                self._metrics.control_records.value += 1
+                self._send_control(segment, KEEPALIVE_PAYLOAD)
             self._active_s, left_s = self._clock.monotonic(), self._settings.keepalive_s
         self._timers.arm("keepalive", left_s, self._on_keepalive_time)
 
@@ -187,7 +194,10 @@ class Outlet:
 
     def _on_turned(self, turning: asyncio.Task[None]) -> None:
         self._turning = None
-        error = None if turning.cancelled() else turning.exception()
+        if turning.cancelled():  # The program ends, and nobody begins anything any more.
+            self.end(AppendCancelled(f"the writer of stream {self._stream!r} was cancelled", stream=self._stream))
+            return
+        error = turning.exception()
         if error is not None and not isinstance(error, QuireError):  # A bug: whoever waits is told, not left waiting.
             self.end(AppendCancelled(f"the writer of stream {self._stream!r} broke off: {error!r}"))
             message = "a stream's writer failed"
@@ -230,6 +240,8 @@ class Outlet:
         self._begun_s = self._active_s = self._clock.monotonic()
         if self._settings.keepalive_s:
             self._timers.arm("keepalive", self._settings.keepalive_s, self._on_keepalive_time)
+        if not self._queue.records:
+            self._send_control(segment)  # Bookies should know a ledger that readers wait in.
         self._pump_soon()
 
     def _on_cannot_begin(self, error: QuireError) -> None:
@@ -292,20 +304,27 @@ class Outlet:
 
     async def _complete(self, segment: SegmentWriter) -> None:
         """Store where a drained segment ended, if need be by and by. A recovery would do it, too."""
-        while self._problem is None:
-            try:
-                await segment.seal()
-                await self._segments.complete(segment.stored, segment.completion(self._clock.wall_ms()))
-                return
-            except MetadataUnavailable as error:
-                _log.warning("stream.completion_failed", stream=self._stream, lssn=segment.lssn, error=str(error))
+        try:
+            while self._problem is None and not await self._is_completed(segment):
                 if self._is_closing or self._needs_recovery:
                     return
                 await self._clock.sleep(_RETRY_S)
-            except LedgerFenced as error:
-                self.end(WriterFenced(f"another writer has taken over stream {self._stream!r}: {error}"))
-            except QuireError as error:
-                self.end(error if isinstance(error, WriterFenced) else never_sent(self._stream, error))
+        finally:
+            await segment.abandon()  # Does nothing if it is sealed.
+
+    async def _is_completed(self, segment: SegmentWriter) -> bool:
+        """Try it. False if it is worth trying again."""
+        try:
+            await segment.seal()
+            await self._segments.complete(segment.stored, segment.completion(self._clock.wall_ms()))
+        except MetadataUnavailable as error:
+            _log.warning("stream.completion_failed", stream=self._stream, lssn=segment.lssn, error=str(error))
+            return False
+        except LedgerFenced as error:
+            self.end(WriterFenced(f"another writer has taken over stream {self._stream!r}: {error}"))
+        except QuireError as error:
+            self.end(error if isinstance(error, WriterFenced) else never_sent(self._stream, error))
+        return True
 
     # --- When something fails
 
@@ -402,7 +421,7 @@ class Outlet:
         if segment is not None:
             if await self._is_drained(segment):
                 await self._complete(segment)
-            await segment.abandon()  # Does nothing if it is sealed.
+            await segment.abandon()
         self._timers.cancel_all()
         if self._tasks:
             await asyncio.wait(self._tasks)

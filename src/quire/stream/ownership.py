@@ -12,7 +12,15 @@ from typing import Final
 
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream_metadata.names import stream_name
-from quire.errors import LockLost, MetadataUnavailable, QuireError, SessionExpired, StreamSealed, Unavailable
+from quire.errors import (
+    LockLost,
+    MetadataUnavailable,
+    QuireError,
+    SessionExpired,
+    StreamSealed,
+    Unavailable,
+    WriterFenced,
+)
 from quire.ledger.deadlines import Deadline
 from quire.metadata import HeldLock
 from quire.stream.context import StreamContext
@@ -26,6 +34,7 @@ from quire.telemetry.events import logger
 
 _log = logger("stream")
 _RETRY_S: Final = 1.0
+_RACE_S: Final = 0.05
 
 
 @asynccontextmanager
@@ -40,7 +49,6 @@ async def open_stream_writer(
     """
     paths = context.paths(stream_name(stream))
     nodes = StreamNodes(context.store, paths)
-    clock = context.runtime.clock
     deadline = Deadline(settings.call_timeout_s + (settings.lock_timeout_s if settings.write_lock else 0))
 
     def late() -> QuireError:
@@ -55,8 +63,7 @@ async def open_stream_writer(
             if settings.create_if_missing and await context.store.exists(paths.allocation) is None:
                 await create_stream(context.store, paths)
             lock = await _take_lock(context, resources, paths.stream, settings) if settings.write_lock else None
-            segments = StreamSegments(context, await nodes.guarded(clock, timeout_s=settings.call_timeout_s))
-            last_txid = await segments.recover(settings.password)
+            segments, last_txid = await _take_over(context, nodes, settings)
             if last_txid == TXID_MAX:
                 raise StreamSealed(f"stream {paths.stream!r} has ended", stream=paths.stream)
         writer = StreamWriter(context, segments, sample or (lambda: settings), last_txid)
@@ -73,6 +80,20 @@ async def open_stream_writer(
                 keeping.cancel()
                 await asyncio.wait([keeping])
             await writer.aclose(drain=drain)
+
+
+async def _take_over(
+    context: StreamContext, nodes: StreamNodes, settings: StreamSettings
+) -> tuple[StreamSegments, int]:
+    """Become the writer: shut out the one before, and complete what it left. Returns the highest txid, too."""
+    clock = context.runtime.clock
+    while True:
+        segments = StreamSegments(context, await nodes.guarded(clock, timeout_s=settings.call_timeout_s))
+        try:
+            return segments, await segments.recover(settings.password)
+        except WriterFenced:
+            # Others do the same without the lock, or the one before has just changed segments: whoever is last counts.
+            await clock.sleep(_RACE_S)
 
 
 async def _take_lock(

@@ -120,6 +120,11 @@ class StreamReader:
     # --- What is known
 
     @property
+    def lock(self) -> HeldLock | None:
+        """What an exclusive reader holds."""
+        return self._lock
+
+    @property
     def position(self) -> DLSN:
         """Where to resume: behind the last record that was given. Store it with what became of that record."""
         return self._at if self._given is None else place_after(self._given)

@@ -7,6 +7,7 @@ calls never come between them.
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 from quire.codec.stream.limits import RECORD_HEADER_BYTES
@@ -32,7 +33,7 @@ class Call:
     def on_acknowledged(self, lssn: Lssn, entry_id: EntryId, first_slot: int, count: int) -> None:
         """The next `count` records are durable in this entry."""
         slots = range(first_slot, first_slot + (self.members or count))
-        self._dlsns += [_new(DLSN, (lssn, entry_id, slot)) for slot in slots]
+        self._dlsns += map(_new, repeat(DLSN), zip(repeat(lssn), repeat(entry_id), slots))
         self._unacked -= count
         if not self._unacked and not self.done.done():
             self.done.set_result(self._dlsns)

@@ -74,8 +74,10 @@ class StreamSegments:
     async def recover(self, password: bytes) -> int:
         """Complete every segment in progress. Returns the highest txid of the stream, 0 if it has none.
 
-        Raises `RecoveryFailed` and the like if bookies cannot be asked, `WriterFenced`, `DamagedEntry`.
+        The stream is claimed first: one who is no longer its writer must not fence the one who is. Raises
+        `RecoveryFailed` and the like if bookies cannot be asked, `WriterFenced`, `DamagedEntry`.
         """
+        await self._guarded.claim()
         self._known = await self.nodes.segments_for_writer()
         for stored in [known for known in self._known if known.segment.completion is None]:
             await self._recover(stored, password)

@@ -57,17 +57,20 @@ async def node(context: StreamContext, path: str) -> tuple[bytes, int]:
 
 
 def test_the_life_of_a_stream_with_one_segment_is_as_the_format_tells_it() -> None:
-    """Vector M of the format: what each node holds after each step, and how often it was written."""
+    """Vector M of the format: what each node holds after each step, and how often it was written.
+
+    Two nodes are written once more than by Apache's writer: opening claims the stream.
+    """
 
     async def act(cluster: StreamCluster, context: StreamContext) -> None:
         paths = context.paths("s")
         async with open_stream_writer(context, "s", QUIET) as writer:
             assert await node(context, paths.max_txid) == (b"0", 1)
-            assert await node(context, paths.segments) == (b"0", 1)
-            assert await node(context, paths.allocation) == (b"", 1)
+            assert await node(context, paths.segments) == (b"0", 2)
+            assert await node(context, paths.allocation) == (b"", 2)
             assert await writer.append_many([b"hello", b"world!"], txids=[1001, 1002]) == [(1, 0, 0), (1, 0, 1)]
-            assert await node(context, paths.allocation) == (b"", 3)
-            assert await node(context, paths.segments) == (b"1", 2)
+            assert await node(context, paths.allocation) == (b"", 4)
+            assert await node(context, paths.segments) == (b"1", 3)
             (name,) = (await context.store.children(paths.segments)).names
             assert name == "inprogress_000000000000000001"
             data, _ = await node(context, paths.segment(name))
@@ -78,7 +81,7 @@ def test_the_life_of_a_stream_with_one_segment_is_as_the_format_tells_it() -> No
         data, _ = await node(context, paths.segment(name))
         now = data.split(b";")[4]
         assert data == b"8589934597;%d;1001;1002;%s;1;0;1;0;0;0" % (ledger_id, now)
-        assert await node(context, paths.segments) == (b"1", 3)
+        assert await node(context, paths.segments) == (b"1", 4)
         assert await node(context, paths.max_txid) == (b"1002", 2)
         assert (await context.store.children(paths.lock)).names == ()
         async with context.ledgers.open(ledger_id, recover=False) as ledger:
@@ -176,6 +179,23 @@ def test_a_second_writer_takes_over_and_the_first_one_is_fenced() -> None:
                 await second.append(b"three")
         users = [record.payload for record in await stored_records(context) if not record.is_control]
         assert users == [b"one", b"two", b"three"]
+
+    play(act)
+
+
+def test_a_writer_that_had_no_segment_cannot_begin_one_after_another_was_opened() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        unlocked = replace(SETTINGS, write_lock=False)
+        async with (
+            cluster.context("other") as other,
+            open_stream_writer(context, "s", unlocked) as first,
+            open_stream_writer(other, "s", unlocked) as second,
+        ):
+            with pytest.raises(WriterFenced):
+                await first.append(b"late")
+            await second.append(b"one")
+        users = [record.payload for record in await stored_records(context) if not record.is_control]
+        assert users == [b"one"]
 
     play(act)
 

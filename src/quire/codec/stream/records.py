@@ -11,6 +11,7 @@ Every record of every stream passes through here, so that both ways take runs, a
 
 import struct
 from collections.abc import Sequence
+from itertools import chain, repeat
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -66,14 +67,9 @@ def encode_records(payloads: Sequence[bytes], txids: Sequence[int], *, position:
         raise InvalidArgument(f"txids run from 0 to {TXID_MAX - 1}, not from {min(txids)} to {max(txids)}")
     if len(payloads) != len(txids):
         raise InvalidArgument(f"{len(payloads)} payloads have {len(txids)} txids")
-    pack = _pack
-    parts: list[bytes] = []
-    append = parts.append
-    for payload, txid in zip(payloads, txids, strict=True):
-        append(pack(0, position, 0, txid, len(payload)))
-        append(payload)
-        position += 1
-    return b"".join(parts)
+    positions = range(position, position + len(payloads))
+    headers = map(_pack, repeat(0), positions, repeat(0), txids, map(len, payloads))
+    return b"".join(chain.from_iterable(zip(headers, payloads, strict=True)))
 
 
 def encode_record(payload: bytes, *, txid: int, position: int, flags: int = 0) -> bytes:

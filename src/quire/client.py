@@ -1,0 +1,95 @@
+"""The front door: one URI, and everything that can be done with the streams behind it.
+
+    async with quire.connect("distributedlog://zk1:2181;zk2:2181/ns") as client:
+        await client.create_stream("orders")
+        async with client.open_writer("orders") as writer:
+            await writer.append(b"paid")
+        async with client.open_reader("orders") as reader:
+            async for record in reader: ...
+
+The scheme of the URI picks what stands behind the door. Today that is always a namespace whose ledgers this process
+reads and writes by itself; `quire.stream.uri` lists the forms. What the client can do is told in
+`quire.stream.namespace`.
+"""
+
+import ssl
+from contextlib import AbstractAsyncContextManager
+from typing import Final, TypeAlias
+
+from quire.errors import InvalidUri
+from quire.ledger.placing import PlacementSettings, PolicyName
+from quire.ledger.pool import PoolSettings
+from quire.ledger.settings import LedgerSettings
+from quire.metadata import StoreSettings
+from quire.protocol.placement import Placement
+from quire.runtime import Runtime, StrPath
+from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
+from quire.stream.namespace import Namespace, open_namespace
+from quire.stream.settings import StreamSettings
+from quire.stream.uri import StreamUri, parse_stream_uri
+
+Client: TypeAlias = Namespace
+
+_DEFAULTS: Final = StreamSettings()
+_WORKS: Final = (
+    "distributedlog://zk1:2181;zk2:2181/ns, distributedlog+etcd://host:2379/ns, "
+    "distributedlog+sqlite:./data/metadata.db/ns and distributedlog+memory:name/ns"
+)
+_PLANNED: Final = {
+    "file": "bookies that run inside this process are not there yet",
+    "quire": "proxies are not there yet",
+}
+_OF_LEDGERS: Final = ("zk", "etcd", "sqlite", "memory")  # With a layout behind a plus, perhaps.
+
+
+def connect(
+    uri: str,
+    *,
+    settings: StreamSettings = _DEFAULTS,
+    create: bool = False,
+    client_id: str | None = None,
+    settings_file: StrPath | None = None,
+    reload_interval_s: float = RELOAD_INTERVAL_S,
+    ledger_settings: LedgerSettings | None = None,
+    placement: PolicyName | Placement | PlacementSettings = "rack-aware",
+    pool_settings: PoolSettings | None = None,
+    store_settings: StoreSettings | None = None,
+    tls: ssl.SSLContext | None = None,
+    runtime: Runtime | None = None,
+) -> AbstractAsyncContextManager[Client]:
+    """The streams at `uri`, for an `async with` block. Nothing is opened before the block begins.
+
+    With `create` the namespace is made if it is missing; `client_id` is how others see this client in locks;
+    `settings_file` is followed while the client is open; with `tls` connections to bookies are encrypted. Raises
+    `InvalidUri` at once; at the beginning of the block `NotBound`, `NotInitialised`, and what opening a metadata store
+    raises.
+    """
+    return open_namespace(
+        parse(uri),
+        settings=settings,
+        create=create,
+        client_id=client_id,
+        settings_file=settings_file,
+        reload_interval_s=reload_interval_s,
+        ledger_settings=ledger_settings,
+        placement=placement,
+        pool_settings=pool_settings,
+        store_settings=store_settings,
+        tls=tls,
+        runtime=runtime,
+    )
+
+
+def parse(uri: str) -> StreamUri:
+    """Raises `InvalidUri`, also for what is planned, and for what another door takes."""
+    scheme = uri.partition(":")[0].lower() if ":" in uri else ""
+    if scheme in _PLANNED:
+        hint = f"Start bookies with `quire bookie run`. What works today: {_WORKS}."
+        raise InvalidUri(f"{uri!r} leads nowhere: {_PLANNED[scheme]}", hint=hint, uri=uri)
+    if scheme.partition("+")[0] in _OF_LEDGERS:
+        raise InvalidUri(
+            f"{uri!r} names a ledger cluster, not a namespace of streams",
+            hint=f"Open it with `quire.ledgers`. Streams are at {_WORKS}.",
+            uri=uri,
+        )
+    return parse_stream_uri(uri)

@@ -1,0 +1,101 @@
+"""Quire for blocking code: the same doors, and behind them the same methods, without `async` and `await`.
+
+    with quire.sync.connect("distributedlog://zk1:2181;zk2:2181/ns") as client:
+        with client.open_writer("orders") as writer:
+            writer.append(b"paid")
+        with client.open_reader("orders") as reader:
+            for record in reader: ...
+
+All of it runs in one thread with one event loop, which begins with the first client and ends with the last one; calls
+wait for it. Handles may be used from any thread. `KeyboardInterrupt` cancels the call that it interrupts; the handle
+can be used on. In a forked child handles of its parent raise `HandleClosed`: open new ones there.
+"""
+
+import ssl
+from contextlib import AbstractContextManager
+from typing import Final
+
+from quire import client as async_client
+from quire.ledger.client import open_ledgers
+from quire.ledger.placing import PlacementSettings, PolicyName
+from quire.ledger.pool import PoolSettings
+from quire.ledger.settings import LedgerSettings
+from quire.metadata import StoreSettings
+from quire.protocol.placement import Placement
+from quire.runtime import Runtime, StrPath
+from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
+from quire.stream.settings import StreamSettings
+from quire.sync.handles import Opening
+from quire.sync.ledger import AdvancedWriter, LedgerClient, LedgerReader, LedgerWriter
+from quire.sync.stream import Client, StreamReader, StreamWriter
+
+__all__ = [
+    "AdvancedWriter",
+    "Client",
+    "LedgerClient",
+    "LedgerReader",
+    "LedgerWriter",
+    "StreamReader",
+    "StreamWriter",
+    "connect",
+    "ledgers",
+]
+
+_DEFAULTS: Final = StreamSettings()
+_LEDGER_DEFAULTS: Final = LedgerSettings()
+
+
+def connect(
+    uri: str,
+    *,
+    settings: StreamSettings = _DEFAULTS,
+    create: bool = False,
+    client_id: str | None = None,
+    settings_file: StrPath | None = None,
+    reload_interval_s: float = RELOAD_INTERVAL_S,
+    ledger_settings: LedgerSettings | None = None,
+    placement: PolicyName | Placement | PlacementSettings = "rack-aware",
+    pool_settings: PoolSettings | None = None,
+    store_settings: StoreSettings | None = None,
+    tls: ssl.SSLContext | None = None,
+    runtime: Runtime | None = None,
+) -> AbstractContextManager[Client]:
+    """The streams at `uri`, for a `with` block. See `quire.connect`."""
+    opening = async_client.connect(
+        uri,
+        settings=settings,
+        create=create,
+        client_id=client_id,
+        settings_file=settings_file,
+        reload_interval_s=reload_interval_s,
+        ledger_settings=ledger_settings,
+        placement=placement,
+        pool_settings=pool_settings,
+        store_settings=store_settings,
+        tls=tls,
+        runtime=runtime,
+    )
+    return Opening(lambda: opening, Client, f"the client of {uri}", parent=None)
+
+
+def ledgers(
+    uri: str,
+    *,
+    settings: LedgerSettings = _LEDGER_DEFAULTS,
+    placement: PolicyName | Placement | PlacementSettings = "rack-aware",
+    pool_settings: PoolSettings | None = None,
+    store_settings: StoreSettings | None = None,
+    tls: ssl.SSLContext | None = None,
+    runtime: Runtime | None = None,
+) -> AbstractContextManager[LedgerClient]:
+    """The ledgers of the cluster at `uri`, for a `with` block. See `quire.ledgers`."""
+    opening = open_ledgers(
+        uri,
+        settings=settings,
+        placement=placement,
+        pool_settings=pool_settings,
+        store_settings=store_settings,
+        tls=tls,
+        runtime=runtime,
+    )
+    return Opening(lambda: opening, LedgerClient, f"the ledgers of {uri}", parent=None)
