@@ -9,10 +9,10 @@ SOAK_SECONDS ?= 3600
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup check format test test-long fuzz interop chaos soak bench bench-peer protos constraints clean
+.PHONY: help up setup check format test test-long fuzz interop chaos soak bench bench-peer bench-peer-stream protos constraints clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 up: .venv/core ## see it work: several processes share one file, without any service
 	@$(BIN)/python examples/shared_counter.py
@@ -57,6 +57,10 @@ bench: .venv/dev ## how much CPU a metadata operation costs, and an entry of a b
 bench-peer: .venv/dev ## our ledgers and Apache's in turns (needs Maven); BENCH='--quorum 3/3/2 --entry-bytes 1024' for less
 	tests/interop/build.sh
 	@export QUIRE_PEER_CLASSPATH="$$($(BIN)/python -m tests.interop.bench_classpath)" && $(BIN)/quire bench ledger --peer apache $(BENCH)
+
+bench-peer-stream: .venv/dev ## our streams and Apache's in turns (needs Maven); BENCH='--streams 1 --record-bytes 100' for less
+	tests/interop/build.sh
+	@export QUIRE_PEER_CLASSPATH="$$($(BIN)/python -m tests.interop.bench_classpath)" && $(BIN)/quire bench stream --peer apache $(BENCH)
 
 protos: .venv/dev ## generate the message classes from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto protos/bookkeeper_protocol.proto

@@ -11,7 +11,9 @@ from quire.runtime import real_runtime
 from tests.interop.ensembles import Bookies, running_bookies
 from tests.interop.ledger_client import JavaLedgerClient, Wire, connect
 from tests.interop.peer import ApacheCluster, JavaPeer
+from tests.interop.raw_stream import RawStreams, raw_streams
 from tests.interop.shell import BookieShell
+from tests.interop.stream_peer import JavaNamespace, NamespaceSite, OpenNamespace, bind, connect_namespace
 from tests.servers.zookeeper import ZooKeeperServer
 
 OpenClient = Callable[..., Awaitable[JavaLedgerClient]]
@@ -113,3 +115,37 @@ async def open_client(java: JavaPeer, bookies: Bookies) -> AsyncIterator[OpenCli
             return await stack.enter_async_context(connect(java, bookies.uri, wire, **settings))
 
         yield client
+
+
+# --- Namespaces, and Java's DistributedLog in them
+
+
+@pytest.fixture
+def unbound(zookeeper: ZooKeeperServer, bookies: Bookies) -> NamespaceSite:
+    """A place for a namespace on the bookies that the test names. Nothing is there yet."""
+    return NamespaceSite(zookeeper.address, f"/streams-{uuid4().hex}", bookies.uri)
+
+
+@pytest.fixture
+async def namespace(java: JavaPeer, unbound: NamespaceSite) -> NamespaceSite:
+    """A new namespace, bound by Apache's own command."""
+    await bind(java, unbound)
+    return unbound
+
+
+@pytest.fixture
+async def open_namespace(java: JavaPeer, unbound: NamespaceSite) -> AsyncIterator[OpenNamespace]:
+    """Opens the namespace in Java, with settings of Java's by name, until the end of the test. It must be bound."""
+    async with AsyncExitStack() as stack:
+
+        async def opened(**settings: object) -> JavaNamespace:
+            return await stack.enter_async_context(connect_namespace(java, unbound, **settings))
+
+        yield opened
+
+
+@pytest.fixture
+async def raw(unbound: NamespaceSite) -> AsyncIterator[RawStreams]:
+    """The nodes and ledgers of the namespace, as our metadata store and our ledger client see them."""
+    async with raw_streams(unbound) as found:
+        yield found

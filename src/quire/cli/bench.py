@@ -5,7 +5,6 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,8 @@ from rich.table import Table
 from quire.cli.bench_bookie import BookieBench, bench_bookie, bench_flatness, bench_restart
 from quire.cli.bench_figures import Case
 from quire.cli.bench_ledger import LedgerBench, OpenSide, bench_ledger, open_quire
+from quire.cli.bench_options import Peer, parse_quorum, parse_settings
+from quire.cli.bench_stream import stream
 from quire.cli.bench_tables import latency_table, ratio_table, throughput_table
 from quire.cli.output import counting, out, print_json, run
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
@@ -24,12 +25,6 @@ from quire.runtime import real_runtime
 app = typer.Typer(help="Measure what operations cost.", no_args_is_help=True)
 
 _TASKS = 32  # Calls under way at once in the concurrent measurements.
-
-
-class Peer(StrEnum):
-    """Who else can be measured."""
-
-    APACHE = "apache"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +142,7 @@ def ledger(
         if not peer_classpath:
             raise typer.BadParameter("name the jars of Apache BookKeeper's server with --peer-classpath")
         sides.append(_apache(peer_classpath, peer_set or []))
-    quorums = [_quorum(text) for text in quorum or ("1/1/1", "3/3/2", "3/2/2")]
+    quorums = [parse_quorum(text) for text in quorum or ("1/1/1", "3/3/2", "3/2/2")]
     bench = LedgerBench(
         cases=tuple(Case(each, size) for size in entry_bytes or (100, 1024, 32_768) for each in quorums),
         entries=entries,
@@ -175,20 +170,13 @@ def ledger(
             out().print(table, "")
 
 
-def _quorum(text: str) -> tuple[int, int, int]:
-    parts = text.split("/")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
-        raise typer.BadParameter(f"{text!r} is not E/QW/QA, such as 3/3/2")
-    return int(parts[0]), int(parts[1]), int(parts[2])
-
-
 def _apache(class_path: str, settings: list[str]) -> OpenSide:
     from quire.cli.bench_apache import open_apache  # Nobody else needs it.
 
-    pairs = [setting.partition("=") for setting in settings]
-    if not all(name and equals for name, equals, _ in pairs):
-        raise typer.BadParameter("a setting of the peer is NAME=VALUE")
-    return partial(open_apache, class_path=class_path, settings={name: value for name, _, value in pairs})
+    return partial(open_apache, class_path=class_path, settings=parse_settings(settings))
+
+
+app.command(epilog="Example:  quire bench stream --streams 1 --record-bytes 100 --peer apache")(stream)
 
 
 @app.command(epilog="Example:  quire bench flatness --ledgers 10000")

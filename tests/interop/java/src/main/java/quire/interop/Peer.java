@@ -17,7 +17,7 @@ import java.util.concurrent.Executors;
 import org.apache.bookkeeper.client.BookKeeper;
 
 /**
- * Does with Apache BookKeeper's classes what Python asks for, one JSON object a line.
+ * Does with the classes of Apache BookKeeper and DistributedLog what Python asks for, one JSON object a line.
  *
  * <p>{@code {"id": 7, "do": "ledger.read", ...}} is answered by {@code {"id": 7, "ok": ...}}, or by
  * {@code {"id": 7, "error": ..., "causes": [...], "message": ...}}. Requests run side by side and are answered as they
@@ -45,6 +45,12 @@ public final class Peer {
         clients.addTo(commands);
         new HandleCommands(clients).addTo(commands);
         new ReplicaCommands(clients).addTo(commands);
+        Namespaces namespaces = new Namespaces();
+        namespaces.addTo(commands);
+        new StreamCommands(namespaces).addTo(commands);
+        new StreamReaders(namespaces).addTo(commands);
+        new StreamWriters(namespaces).addTo(commands);
+        new SyncStreamWriters(namespaces).addTo(commands);
     }
 
     public static void main(String[] words) throws IOException {
