@@ -388,10 +388,12 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 async def _journal_runtime(stack: AsyncExitStack, runtime: Runtime) -> Runtime:
-    """Threads of their own for the journals, on a real machine: syncs must not stand behind reads."""
+    """Threads of their own for the journals, on a real machine: syncs must not stand behind reads. And no memory, since
+    nobody reads a journal while the bookie runs.
+    """
     if not isinstance(runtime.disk, OsDisk):
         return runtime
-    disk = OsDisk()
+    disk = OsDisk(keeps_pages=False)
     stack.push_async_callback(disk.aclose)
     return replace(runtime, disk=disk)
 

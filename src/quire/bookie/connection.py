@@ -2,8 +2,10 @@
 
 The hot path is an add of version 2: every complete frame in what arrived is taken in one loop, and when the journal
 reports how far it is durable, all answers up to there leave in one write. Nothing is created for an entry but a tuple.
+The kernel writes what arrives into one buffer that all connections share, and an entry is copied from there, once.
 
 Invariants:
+  NoViewIsKept      nothing refers to that buffer once `buffer_updated` has returned: the next read overwrites it.
   OneWritePerTurn   answers are collected and written once in a turn of the loop.
   SlowClientsWait   once too much is unsent, reads of this client wait without their entries, and nothing more is read
                     from its socket; what it may hold is bounded.
@@ -26,6 +28,7 @@ from quire.codec.wire.frames import FrameSplitter
 from quire.codec.wire.v2_adds import RUN_BYTES_MIN, RUN_START_BYTES, encode_add_oks, run_start
 from quire.codec.wire.v3_adds import AddResponses
 from quire.errors import ProtocolViolation
+from quire.runtime.network import write_parts
 from quire.telemetry.events import logger
 from quire.telemetry.metrics import OperationStats
 from quire.types import EntryId, LedgerId
@@ -58,7 +61,7 @@ class _Acks:
         return bool(self.v2 or self.v3 or self.deferred or self.others)
 
 
-class BookieConnection(asyncio.Protocol):
+class BookieConnection(asyncio.BufferedProtocol):
     """The bookie's side of a connection."""
 
     def __init__(self, service: BookieService, tls: ssl.SSLContext | None) -> None:
@@ -100,7 +103,13 @@ class BookieConnection(asyncio.Protocol):
             return
         service.connections[self] = None
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.service.received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._on_bytes(self.service.received[:nbytes])
+
+    def _on_bytes(self, data: memoryview) -> None:
         service = self.service
         since = asyncio.get_running_loop().time()
         journals = service.storage.journals.all
@@ -354,10 +363,10 @@ class BookieConnection(asyncio.Protocol):
         if self._is_switching:
             return  # Nothing more in clear: it goes when the connection is encrypted.
         out, self._out = self._out, []
-        self._out_bytes = 0
+        size, self._out_bytes = self._out_bytes, 0
         if self._transport is None or not out or self._transport.is_closing():
             return
-        self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        write_parts(self._transport, out, size)
         if self._parked and not self._is_paused:
             self._unpark()
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _LOG = logger("bookie.service")
 
+_RECEIVED_BYTES_MAX: Final = 256 * 1024  # In one go. With 512 KiB small entries cost a fifth more: caches overflow.
+
 _OF_REFUSAL: Final = {
     Refusal.WRONG_KEY: Status.EUA,
     Refusal.FENCED: Status.EFENCED,
@@ -64,6 +66,7 @@ class BookieService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lac_askers: dict[LedgerId, list[Callable[[EntryId | Status], None]]] = {}
         self.checkpoint_wanted = asyncio.Event()
+        self.received = memoryview(bytearray(_RECEIVED_BYTES_MAX))  # What one connection at a time has just received.
         self._storage: LedgerStorage | None = None
         self._reads: ReadQueue | None = None
 

@@ -12,11 +12,11 @@ the master key, which a client presents for each ledger whatever its digest type
 
 import hashlib
 import hmac
-import zlib
 from struct import Struct
 from typing import ClassVar, Final, Protocol, TypeAlias
 
 from google_crc32c import extend as _extend_crc32c
+from isal.isal_zlib import crc32 as _extend_crc32  # A third of what Python's own takes.
 
 from quire.types import DigestType
 
@@ -68,7 +68,7 @@ class Crc32Digest:
     def of(self, *parts: Buffer) -> bytes:
         crc = 0
         for part in parts:
-            crc = zlib.crc32(part, crc)
+            crc = _extend_crc32(part, crc)
         return _pack_u64(crc)
 
 

@@ -9,12 +9,12 @@ with a MAC, or without a digest, never match; after a few entries nobody tries a
     no match in a while      UNCHECKED
 """
 
-import zlib
 from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
 import google_crc32c
+from isal.isal_zlib import crc32
 
 from quire.codec.entry import HEADER_BYTES
 
@@ -61,5 +61,5 @@ def _is_crc32c(entry: bytes) -> bool:
 
 
 def _is_crc32(entry: bytes) -> bool:
-    crc = zlib.crc32(memoryview(entry)[_CRC32_END:], zlib.crc32(memoryview(entry)[:HEADER_BYTES]))
+    crc = crc32(memoryview(entry)[_CRC32_END:], crc32(memoryview(entry)[:HEADER_BYTES]))
     return entry[HEADER_BYTES:_CRC32_END] == crc.to_bytes(8, "big")

@@ -17,7 +17,7 @@ Checksums are CRC-32C. A group's covers its offset and a random number of the fi
 block in the wrong place nor bytes that somebody wrote into an entry ever pass for a group. Integers are big-endian.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from struct import Struct
@@ -29,6 +29,7 @@ from quire.errors import DamagedJournal
 
 SECTOR: Final = 512
 _ZERO_SECTOR: Final = bytes(SECTOR)
+_PART_BYTES_MIN: Final = 4096  # From here on copying a part costs more than a call for each.
 
 _FILE_MAGIC: Final = b"QuireJ02"
 _FILE_HEADER: Final = Struct(">8sQQHHI")  # Magic, file id, salt, which journal of how many, checksum of all these.
@@ -115,11 +116,17 @@ def encode_group(salt: int, offset: int, number: int, records: Iterable[bytes | 
     """A group of records that are encoded already (`RECORD_HEADER`, then the body, as separate items or joined), in
     parts that are to be written one behind the other.
     """
-    data = b"".join(records)
-    padding = group_size(len(data)) - _GROUP_HEADER.size - len(data) - _TRAILER.size
+    given = list(records)
+    size = sum(map(len, given))
+    # The checksum reads nothing but bytes, and `bytes` of bytes is no copy.
+    parts = [b"".join(given)] if size < _PART_BYTES_MIN * len(given) else list(map(bytes, given))
+    checksum, extend = 0, google_crc32c.extend
+    for part in parts:
+        checksum = extend(checksum, part)
+    padding = group_size(size) - _GROUP_HEADER.size - size - _TRAILER.size
     end = bytes(padding) + _TRAILER.pack(number, _WRITTEN)
-    plain = _GROUP_HEADER.pack(_GROUP_MAGIC, len(data), number, _zero_sectors_of(data), _crc(data), 0)[:-4]
-    return [plain + _crc(_GROUP_PLACE.pack(salt, offset) + plain).to_bytes(4), data, end]
+    plain = _GROUP_HEADER.pack(_GROUP_MAGIC, size, number, _zero_sectors_of(parts, size), checksum, 0)[:-4]
+    return [plain + _crc(_GROUP_PLACE.pack(salt, offset) + plain).to_bytes(4), *parts, end]
 
 
 def group_size(records_bytes: int) -> int:
@@ -133,15 +140,28 @@ def _crc(data: bytes) -> int:
     return checksum
 
 
-def _zero_sectors_of(records: bytes) -> int:
-    """The same of a group with these records, before it is put together. Its last sector ends with the trailer."""
-    first = SECTOR - _GROUP_HEADER.size  # Where the second sector begins in `records`.
-    suspects = records[first::SECTOR]
-    if 0 not in suspects:  # Of each sector one byte is looked at: that settles nearly all.
-        return 0
-    end = group_size(len(records)) - _GROUP_HEADER.size - SECTOR
-    starts = (first + place * SECTOR for place, byte in enumerate(suspects) if not byte)
-    return sum(not records[start : start + SECTOR].strip(b"\0") for start in starts if start < end)
+def _zero_sectors_of(parts: Sequence[bytes], size: int) -> int:
+    """The same as `_zero_sectors` of a group that is still in parts. Its last sector ends with the trailer."""
+    end = group_size(size) - SECTOR
+    count, offset = 0, _GROUP_HEADER.size
+    for place, part in enumerate(parts):
+        first = -offset % SECTOR  # Where a sector begins in this part.
+        suspects = part[first::SECTOR]  # Of each sector one byte is looked at: that settles nearly all.
+        found = suspects.find(0)
+        while found >= 0 and offset + (start := first + found * SECTOR) < end:
+            count += not _sector_at(parts, place, start).strip(b"\0")
+            found = suspects.find(0, found + 1)
+        offset += len(part)
+    return count
+
+
+def _sector_at(parts: Sequence[bytes], place: int, start: int) -> bytes:
+    """The sector that begins at byte `start` of a part. Shorter if the records end within it: what follows is zeros."""
+    sector = parts[place][start : start + SECTOR]
+    while len(sector) < SECTOR and place + 1 < len(parts):
+        place += 1
+        sector += parts[place][: SECTOR - len(sector)]
+    return sector
 
 
 def _zero_sectors(data: bytes | bytearray) -> int:

@@ -15,6 +15,7 @@ class Window:
         self.entries = 0
         self.bytes = 0
         self._turns: deque[asyncio.Future[None]] = deque()
+        self._is_awarded = False  # Somebody was woken and has not come yet: nobody may slip in before.
 
     @property
     def has_room(self) -> bool:
@@ -40,8 +41,11 @@ class Window:
         self._wake_next()
 
     async def wait(self) -> bool:
-        """Return once it is one's turn, and whether that took a wait. Look again: a writer may have ended meanwhile."""
-        if self.has_room and not self._turns:
+        """Return once it is one's turn, and whether that took a wait. Look again: a writer may have ended meanwhile.
+
+        Whoever returns from here calls `pass_on`, whether it took something or not.
+        """
+        if self.has_room and not self._turns and not self._is_awarded:
             return False
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
@@ -49,20 +53,22 @@ class Window:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
+                self._is_awarded = False
                 self._wake_next()  # Woken, and cancelled before it could run: the turn goes to the next one.
             raise
         finally:
             if turn in self._turns:
                 self._turns.remove(turn)
+        self._is_awarded = False
         return True
 
     def _wake_next(self) -> None:
         """Wake the first in line. It takes what it needs, and wakes the next one with `pass_on`: room may be left."""
-        while self._turns and self.has_room:
+        while self._turns and self.has_room and not self._is_awarded:
             turn = self._turns.popleft()
             if not turn.done():
+                self._is_awarded = True
                 turn.set_result(None)
-                return
 
     def pass_on(self) -> None:
         self._wake_next()

@@ -18,6 +18,7 @@ from quire.errors import BookieBusy, InvalidArgument, QuireError
 from quire.rpc.errors import unanswered_error
 from quire.rpc.settings import ChannelSettings
 from quire.runtime import Runtime
+from quire.runtime.network import write_parts
 
 TICK_S: Final = 0.1  # Deadlines are some seconds; to notice one this much later does not matter.
 
@@ -164,8 +165,8 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         parts = self._parts
         if parts:
-            self._parts, self._parts_bytes = [], 0
-            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            size, self._parts, self._parts_bytes = self._parts_bytes, [], 0
+            write_parts(self._transport, parts, size)
             if not self._paused:
                 self._room.set()
 

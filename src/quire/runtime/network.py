@@ -12,8 +12,10 @@ handshake that fails. What it means for the caller is said once, in `quire.rpc`.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
+
+from quire.runtime.disk import Buffer
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -22,6 +24,25 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _BACKLOG: Final = 1024  # After a restart every client comes back at once; a refused one would wait for its back-off.
 _CLOSE_GRACE_S: Final = 1.0
+_PART_BYTES_MIN: Final = 4096  # From here on copying a part costs more than handing it to the kernel by itself.
+
+
+def are_worth_joining(parts: Sequence[Buffer], size: int) -> bool:
+    """Whether `parts`, of `size` bytes in all, are cheaper to send as one than as they are."""
+    return size < _PART_BYTES_MIN * len(parts)
+
+
+def write_parts(transport: asyncio.WriteTransport, parts: Sequence[Buffer], size: int) -> None:
+    """Send `parts`, of `size` bytes in all: in one write, and without copying them if they are large.
+
+    Not copied means that they must never change: hand over `bytes`, or views of them.
+    """
+    if len(parts) == 1:
+        transport.write(parts[0])
+    elif are_worth_joining(parts, size):
+        transport.write(b"".join(parts))
+    else:
+        transport.writelines(parts)
 
 
 class Server(Protocol):

@@ -1,7 +1,8 @@
 """`Disk` on the operating system's files: each call is one trip to a small pool of threads.
 
 The event loop's thread never blocks on a file. Threads are few on purpose: a disk has few heads, and what waits for a
-thread waits in order. Give a journal an `OsDisk` of its own, so that its syncs never stand behind a hundred reads.
+thread waits in order. Give a journal an `OsDisk` of its own, so that its syncs never stand behind a hundred reads, and
+one that keeps no pages: what is read only after a crash has no business in memory, where it drives out what is read.
 
 A file descriptor is a number that the kernel reuses. Were one closed while a write is still queued in the pool, that
 write could land in another file; so `aclose` waits for every operation that was accepted.
@@ -14,12 +15,14 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from quire.runtime.disk import Buffer, DiskUsage, StrPath, closed_error
 
 _THREADS_MAX: Final = 8
 _BUFFERS_PER_CALL_MAX: Final = os.sysconf("SC_IOV_MAX")
+_PAGES_BYTES_MAX: Final = 1 << 20  # What a file keeps in memory on a disk that keeps no pages: each hint is a call.
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +31,9 @@ T = TypeVar("T")
 class OsDisk:
     """The real file system. Its threads start with the first call and end with `aclose`."""
 
-    def __init__(self, *, threads_max: int = _THREADS_MAX) -> None:
+    def __init__(self, *, threads_max: int = _THREADS_MAX, keeps_pages: bool = True) -> None:
+        """With `keeps_pages` false, whatever is written with `sync` leaves the kernel's memory soon after."""
+        self.keeps_pages = keeps_pages or not hasattr(os, "posix_fadvise")  # A hint that not every system takes.
         self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="quire-disk")
         self._handles: dict[_Handle, None] = {}  # A dict for its order: also under a simulated loop.
         self._closed = False
@@ -152,8 +157,22 @@ class _Handle:
 class OsFile(_Handle):
     """An open file of the operating system."""
 
+    _kept_from = 0  # On a disk that keeps no pages: where the part begins that is still in the kernel's memory.
+
     async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> float:
+        if sync and not self._disk.keeps_pages:
+            return await self._run(self._write_and_let_go, buffers, offset)
         return await self._run(_write_and_sync if sync else _write_all, buffers, offset)
+
+    def _write_and_let_go(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
+        """Pages must be on the disk to be let go. The last one stays: the next write may begin within it."""
+        sync_s = _write_and_sync(descriptor, buffers, offset)
+        end = offset + sum(map(len, buffers))
+        if end - self._kept_from >= _PAGES_BYTES_MAX:
+            with suppress(OSError):  # A mere hint: the bytes are durable, whatever becomes of it.
+                os.posix_fadvise(descriptor, self._kept_from, end - self._kept_from, os.POSIX_FADV_DONTNEED)
+            self._kept_from = end
+        return sync_s
 
     async def pread(self, count: int, offset: int) -> bytes:
         return await self._run(_read_all, count, offset)

@@ -77,19 +77,23 @@ class Outlet:
 
     # --- Taking records in
 
-    async def wait_room(self) -> None:
-        """Return when it is one's turn to push. Raises why nothing can be pushed any more."""
-        self.check_open()
-        if await self._window.wait():
-            self.check_open()
+    async def push(self, make: Callable[[], Call]) -> Call:
+        """Queue the records of the call that `make` makes, when it is its turn. What becomes of them, `done` tells.
 
-    def push(self, call: Call) -> None:
-        """Queue a call's records. What becomes of them, `call.done` tells."""
-        size_bytes = sum(call.sizes)
-        self._window.take(len(call.payloads), size_bytes)
-        self._queue.push(call, size_bytes)
-        self._window.pass_on()
+        Raises what `make` raises, and why nothing can be pushed any more.
+        """
+        self.check_open()
+        try:
+            if await self._window.wait():
+                self.check_open()
+            call = make()
+            size_bytes = sum(call.sizes)
+            self._window.take(len(call.payloads), size_bytes)
+            self._queue.push(call, size_bytes)
+        finally:
+            self._window.pass_on()
         self._pump_soon()
+        return call
 
     async def flush(self) -> None:
         """Send what waits, and wait until everything that was appended so far is acknowledged, or has failed."""
@@ -97,7 +101,7 @@ class Outlet:
         self._pump_soon()
         last = self._queue.last
         if last is not None:
-            await asyncio.wait([last.done])
+            await last.wait_settled()
         if self.segment is not None and self.segment.in_flight:
             try:
                 await self.segment.flush()
@@ -410,13 +414,14 @@ class Outlet:
         await asyncio.shield(self._closing)
 
     async def _close(self, drain: bool) -> None:
-        if drain and self._problem is None:
-            await self.flush()
         self._is_closing = True
-        if not drain:
-            self._cancel_waiting(HandleClosed(f"the writer of stream {self._stream!r} is closed", stream=self._stream))
+        self._window.wake_all()  # Whoever waits for room is refused.
+        while drain and self._queue.records and self._problem is None:
+            await self.flush()
+        self._cancel_waiting(HandleClosed(f"the writer of stream {self._stream!r} is closed", stream=self._stream))
         while self._turning is not None:
             await asyncio.wait([self._turning])
+        self._is_held = True  # Nothing is sent, or begun, from here on.
         segment, self.segment = self.segment, None
         if segment is not None:
             if await self._is_drained(segment):

@@ -20,7 +20,7 @@ _new = tuple.__new__  # Half of what `DLSN(…)` costs, and there is one for eac
 class Call:
     """Records of one call. With `members` it is a single record that holds so many: a record set."""
 
-    __slots__ = ("_dlsns", "_unacked", "done", "members", "payloads", "sent", "sizes", "txids")
+    __slots__ = ("_dlsns", "_settled", "_unacked", "done", "members", "payloads", "sent", "sizes", "txids")
 
     def __init__(self, payloads: Sequence[bytes], txids: Sequence[int], *, members: int = 0) -> None:
         self.payloads, self.txids, self.members = payloads, txids, members
@@ -29,19 +29,34 @@ class Call:
         self._unacked = len(payloads)
         self._dlsns: list[DLSN] = []
         self.done: asyncio.Future[list[DLSN]] = asyncio.get_running_loop().create_future()
+        self._settled: asyncio.Event | None = None
 
     def on_acknowledged(self, lssn: Lssn, entry_id: EntryId, first_slot: int, count: int) -> None:
         """The next `count` records are durable in this entry."""
         slots = range(first_slot, first_slot + (self.members or count))
         self._dlsns += map(_new, repeat(DLSN), zip(repeat(lssn), repeat(entry_id), slots))
         self._unacked -= count
-        if not self._unacked and not self.done.done():
-            self.done.set_result(self._dlsns)
+        if not self._unacked:
+            if not self.done.done():
+                self.done.set_result(self._dlsns)
+            self._settle()
 
     def fail(self, error: QuireError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
             self.done.exception()  # Whoever was cancelled does not look.
+        self._unacked = 0
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._settled is not None:
+            self._settled.set()
+
+    async def wait_settled(self) -> None:
+        """Return when all of it is acknowledged, or it has failed; also if whoever appended it was cancelled."""
+        if self._unacked:
+            self._settled = self._settled or asyncio.Event()
+            await self._settled.wait()
 
 
 class Part(NamedTuple):

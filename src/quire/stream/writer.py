@@ -74,8 +74,7 @@ class StreamWriter:
             raise InvalidArgument(f"{len(records)} records have {len(txids)} txids", hint="Give one for each, or none.")
         if not records:
             return []
-        await self._outlet.wait_room()
-        return await self._push(Call(records, self._next_txids(txids, len(records))))
+        return await self._push(lambda: Call(records, self._next_txids(txids, len(records))))
 
     async def append_set(
         self, payloads: Sequence[bytes], *, txid: int | None = None, compression: str = "none"
@@ -95,9 +94,8 @@ class StreamWriter:
             payload = encode_record_set(members, compression=codec)
         except InvalidArgument as error:
             raise RecordTooLarge(f"stream {self.stream!r}: {error}", stream=self.stream) from error
-        await self._outlet.wait_room()
-        txids = self._next_txids(None if txid is None else (txid,), 1)
-        return await self._push(Call((payload,), txids, members=len(members)))
+        txids = None if txid is None else (txid,)
+        return await self._push(lambda: Call((payload,), self._next_txids(txids, 1), members=len(members)))
 
     def _next_txids(self, txids: Sequence[int] | None, count: int) -> Sequence[int]:
         if txids is None:
@@ -106,9 +104,9 @@ class StreamWriter:
         self._last_txid = check_txids(self.stream, txids, last_txid=self._last_txid)
         return txids
 
-    async def _push(self, call: Call) -> list[DLSN]:
+    async def _push(self, make: Callable[[], Call]) -> list[DLSN]:
+        call = await self._outlet.push(make)  # Txids are given in the order in which records are queued.
         begun_s = self._clock.monotonic()
-        self._outlet.push(call)
         dlsns = await call.done
         self._metrics.append_seconds.observe(self._clock.monotonic() - begun_s)
         if self._last_dlsn is None or dlsns[-1] > self._last_dlsn:

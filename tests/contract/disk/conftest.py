@@ -10,12 +10,12 @@ from quire.testing import Simulation, simulate
 from tests.contract.disk.checks import Check, OnDisk
 
 
-@pytest.fixture(params=["os", "sim-1", "sim-2", "sim-3"])
+@pytest.fixture(params=["os", "os without pages", "sim-1", "sim-2", "sim-3"])
 def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> OnDisk:
     """Runs a check on a disk: the real one on a real loop, the simulated one under several seeds."""
 
     async def real(check: Check) -> None:
-        disk = OsDisk(threads_max=4)
+        disk = OsDisk(threads_max=4, keeps_pages=request.param == "os")
         try:
             await check(disk, str(tmp_path))
         finally:
@@ -27,7 +27,7 @@ def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> OnDisk:
         await check(disk, "/data")
 
     def run(check: Check) -> None:
-        if request.param == "os":
+        if request.param.startswith("os"):
             asyncio.run(real(check))
         else:
             simulate(int(request.param.removeprefix("sim-")), lambda sim: simulated(sim, check))

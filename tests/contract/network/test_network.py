@@ -6,6 +6,7 @@ import functools
 import pytest
 
 from quire.runtime import Network
+from quire.runtime.network import write_parts
 from tests.contract.network.checks import (
     DEADLINE_S,
     LOOPBACK,
@@ -30,6 +31,25 @@ def test_bytes_arrive_in_order_in_both_directions(on_network: OnNetwork) -> None
             transport.close()
             await client.until_seen("lost")
             assert client.error is None
+
+    on_network(check)
+
+
+@pytest.mark.parametrize("part_bytes", [10, 4095, 4096, 100_000])
+def test_parts_of_any_size_arrive_in_order_behind_what_was_written_before(
+    on_network: OnNetwork, part_bytes: int
+) -> None:
+    async def check(network: Network) -> None:
+        accepting = Accepting()
+        async with await network.serve(LOOPBACK, 0, accepting) as server:
+            transport, _ = await network.connect(*server.address, Recorder, timeout_s=DEADLINE_S)
+            parts = [PAYLOAD[start : start + part_bytes] for start in range(0, len(PAYLOAD), part_bytes)]
+            transport.write(b"before")
+            write_parts(transport, parts, len(PAYLOAD))
+            write_parts(transport, [b"after"], 5)
+            peer = await accepting.first()
+            await peer.until(lambda: peer.received.endswith(b"after"))
+            assert peer.received == b"before" + PAYLOAD + b"after"
 
     on_network(check)
 

@@ -172,3 +172,33 @@ def test_real_files_can_be_used_from_a_simulated_loop(tmp_path: Path) -> None:
         return content
 
     assert run(main(), seed=1) == bytes(range(20))
+
+
+async def test_a_disk_that_keeps_no_pages_lets_go_of_what_is_durable(tmp_path: Path) -> None:
+    """Method: ask for the first page without waiting for the disk. Where the file system lets go of nothing when it is
+    asked by hand, as one in memory does, nothing can be expected of ours either.
+    """
+    kept = OsDisk(), tmp_path / "kept"
+    let_go = OsDisk(keeps_pages=False), tmp_path / "let go"
+    for disk, path in (kept, let_go):
+        async with await disk.create(path) as file:
+            for start in range(0, 3 << 20, 1 << 19):
+                await file.pwritev([bytes(1 << 19)], start, sync=True)
+        await disk.aclose()
+    assert _is_in_memory(kept[1])
+    _let_go_by_hand(kept[1])
+    assert _is_in_memory(let_go[1]) == _is_in_memory(kept[1])
+    assert let_go[1].read_bytes() == bytes(3 << 20)
+
+
+def _let_go_by_hand(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _is_in_memory(path: Path) -> bool:
+    with open(path, "rb") as file:
+        try:
+            return os.preadv(file.fileno(), [bytearray(4096)], 0, os.RWF_NOWAIT) == 4096
+        except BlockingIOError:
+            return False

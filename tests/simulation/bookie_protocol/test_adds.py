@@ -42,6 +42,25 @@ def test_an_add_is_answered_with_its_ids(version: Version) -> None:
     with_bookie(check)
 
 
+def test_adds_that_arrive_in_pieces_are_not_mixed_up_with_those_of_others(version: Version) -> None:
+    """All connections receive into the same memory. Method: two clients take turns, a piece each; entries are large."""
+
+    async def check(world: World) -> None:
+        clients = [world.client, await world.connect()]
+        bodies = [entry(LEDGER + place, 0, bytes([place]) * 50_000) for place in range(2)]
+        frames = [version.add(LEDGER + place, 0, body) for place, body in enumerate(bodies)]
+        for start in range(0, max(map(len, frames)), 7_001):
+            for client, frame in zip(clients, frames, strict=True):
+                client.send(frame[start : start + 7_001])
+            await world.pass_time(0.1)
+        for place, client in enumerate(clients):
+            assert version.answer(await client.frame()) == Answer(OK, LEDGER + place, 0)
+            assert (await client.read(version, LEDGER + place, 0)).body == bodies[place]
+        clients[1].close()
+
+    with_bookie(check)
+
+
 def test_entries_may_come_out_of_order_sparse_and_twice(version: Version) -> None:
     async def check(world: World) -> None:
         for entry_id in (5, 2, 1_000_000, 2, 0, 5):

@@ -1,5 +1,7 @@
 """The journal's bytes: groups read back, torn ones are told from damaged ones, nothing else passes for a group."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ def records(bodies: list[bytes]) -> list[bytes]:
     return [RECORD_HEADER.pack(len(body), 7, number) + body for number, body in enumerate(bodies)]
 
 
-def group_of(offset: int, number: int, parts: list[bytes], *, salt: int = SALT) -> bytes:
+def group_of(offset: int, number: int, parts: Sequence[bytes | memoryview], *, salt: int = SALT) -> bytes:
     return b"".join(encode_group(salt, offset, number, parts))
 
 
@@ -77,6 +79,31 @@ def test_zero_sectors_are_counted_as_the_group_has_them(pieces: list[tuple[int, 
     group = group_of(0, 1, [data])
     sectors = [group[start : start + SECTOR] for start in range(SECTOR, len(group), SECTOR)]
     assert int.from_bytes(group[16:20], "big") == sectors.count(bytes(SECTOR))
+
+
+@given(st.lists(st.integers(0, 5000) | st.binary(max_size=3), min_size=8, max_size=40), st.data())
+def test_a_group_is_the_same_whether_its_records_come_as_one_or_in_large_parts(
+    pieces: list[int | bytes], data: st.DataObject
+) -> None:
+    """Large parts are written as they are. Cuts may be anywhere: in sectors of zeros, at their ends, next to others."""
+    whole = b"".join(bytes(piece) for piece in pieces).ljust(3 * 4096, b"\0")
+    count = data.draw(st.integers(1, len(whole) // 4096))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), min_size=count - 1, max_size=count - 1)))
+    parts = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+    assert encode_group(SALT, SECTOR, 1, parts)[1:-1] == parts, "they were copied"
+    group = group_of(SECTOR, 1, parts)
+    assert group == group_of(SECTOR, 1, [whole]) == group_of(SECTOR, 1, [memoryview(part) for part in parts])
+    sectors = [group[start : start + SECTOR] for start in range(SECTOR, len(group), SECTOR)]
+    assert int.from_bytes(group[16:20], "big") == sectors.count(bytes(SECTOR))
+
+
+@pytest.mark.parametrize("cuts", [[6000], [6000, 6100], [6000, 6000, 6001], [6144], [6143, 6145]])
+def test_a_sector_across_parts_counts_as_zero_only_if_all_of_it_is(cuts: list[int]) -> None:
+    for place in (*range(5600, 6700, 37), *cuts, cuts[0] - 1):
+        whole = bytearray(20_000)
+        whole[place] = 1
+        parts = [bytes(whole[start:end]) for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+        assert encode_group(SALT, SECTOR, 1, parts)[0] == encode_group(SALT, SECTOR, 1, [bytes(whole)])[0]
 
 
 @given(BODIES.filter(bool), st.data())
