@@ -34,13 +34,14 @@ MIRRORS: dict[type, type] = {
 # What is public for other parts of Quire only, and so not for users. A new method is mirrored, or named here.
 FOR_THE_PARTS: dict[type, set[str]] = {
     Namespace: set(),
-    StreamWriter: {"on_lock_taken"},
-    StreamReader: {"on_lock_lost"},
+    StreamWriter: {"on_lock_taken", "is_closed"},
+    StreamReader: {"on_lock_lost", "lock"},
     LedgerClient: {"replacement", "read_order", "on_bookie_error", "on_bookie_slow", "on_bookie_answer"},
     LedgerWriter: {"enqueue_nowait", "checked", "check_open", "queue", "error_for"},
     AdvancedWriter: set(),
     LedgerReader: {
         *("read_from", "adopt", "raise_lac", "on_entries", "tell_news", "news", "is_watching"),
+        "limit_read_ahead",
         *("refresh", "has_moved", "fragment_of", "replicas_of"),
     },
 }

@@ -59,6 +59,7 @@ class Outlet:
         self._begun_s = self._active_s = self._clock.monotonic()
         self._roll_not_before_s = 0.0
         self._needs_recovery = False
+        self._has_left_one = False  # A segment is not completed, and so none behind it may be: recovery does both.
         self._is_held = False  # Nothing is sent: a segment is about to take over from another.
         self._is_forced = False  # What waits is sent whatever the policy says.
         self._is_closing = False
@@ -70,6 +71,10 @@ class Outlet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._retention = Retention(context, segments.nodes)
         self.records = self.bytes = self.rolls = 0  # Records and bytes that were acknowledged.
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closing is not None and self._closing.done()
 
     @property
     def waiting_records(self) -> int:
@@ -226,7 +231,7 @@ class Outlet:
     async def _new_segment(self, first_txid: int) -> SegmentWriter:
         if self._needs_recovery:
             await self._segments.recover(self._settings.password)
-            self._needs_recovery = False
+            self._needs_recovery = self._has_left_one = False
         settings = self._sample()
         return self._writer_of(await self._segments.begin(first_txid, settings), settings)
 
@@ -309,8 +314,9 @@ class Outlet:
     async def _complete(self, segment: SegmentWriter) -> None:
         """Store where a drained segment ended, if need be by and by. A recovery would do it, too."""
         try:
-            while self._problem is None and not await self._is_completed(segment):
+            while self._problem is None and not self._has_left_one and not await self._is_completed(segment):
                 if self._is_closing or self._needs_recovery:
+                    self._has_left_one = True
                     return
                 await self._clock.sleep(_RETRY_S)
         finally:

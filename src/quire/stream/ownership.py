@@ -79,7 +79,19 @@ async def open_stream_writer(
             if keeping is not None:
                 keeping.cancel()
                 await asyncio.wait([keeping])
+            await _close(writer, drain=drain)
+
+
+async def _close(writer: StreamWriter, *, drain: bool) -> None:
+    """Wait until the writer is closed, also if we are cancelled meanwhile: it needs what is let go of after it."""
+    cancelled: asyncio.CancelledError | None = None
+    while not writer.is_closed:
+        try:
             await writer.aclose(drain=drain)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 async def _take_over(

@@ -140,6 +140,11 @@ class StreamWriter:
         """Our lock was lost with its session, and another client has it now, which will shut us out."""
         self._outlet.end(WriterFenced(f"stream {self.stream!r} has another writer: {error}", stream=self.stream))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, and nothing of it runs any more."""
+        return self._outlet.is_closed
+
     async def aclose(self, *, drain: bool = True) -> None:
         """Complete the segment and let go of the stream. What waits is sent first, with `drain`; else it is refused.
 

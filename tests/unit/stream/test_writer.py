@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from tests.streams.cluster import SETTINGS, StreamCluster, stream_cluster
 
 from quire.codec.stream.entries import decode_entry
 from quire.codec.stream.records import LogRecord
-from quire.codec.stream_metadata.segment import Truncation
+from quire.codec.stream_metadata.segment import Segment, Truncation
 from quire.errors import (
     HandleClosed,
     InvalidArgument,
+    MetadataUnavailable,
     NoSuchStream,
     QuireError,
     RecordTooLarge,
@@ -23,7 +25,7 @@ from quire.errors import (
 )
 from quire.stream.context import StreamContext
 from quire.stream.creation import create_stream
-from quire.stream.nodes import StreamNodes
+from quire.stream.nodes import GuardedNodes, StoredSegment, StreamNodes
 from quire.stream.ownership import open_stream_writer
 from quire.stream.segments import StreamSegments
 from quire.stream.settings import StreamSettings
@@ -442,5 +444,111 @@ def test_a_stream_that_is_not_there_is_created_only_if_that_is_wanted() -> None:
                 pass
         async with open_stream_writer(context, "nested/s", SETTINGS) as writer:
             assert await writer.append(b"a") == (1, 0, 0)
+
+    play(act)
+
+
+def test_a_refused_record_does_not_block_those_that_wait_behind_it() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", replace(QUIET, window_records_max=1)) as writer:
+            appends = [asyncio.create_task(writer.append(b"a", txid=txid)) for txid in (5, 1, 6, 7, 2, 8)]
+            results = await asyncio.wait_for(asyncio.gather(*appends, return_exceptions=True), 30)
+            assert await asyncio.wait_for(writer.append(b"z", txid=9), 30)
+            assert any(isinstance(result, DLSN) for result in results)
+            assert all(isinstance(result, DLSN | TxidOutOfOrder) for result in results)
+
+    for seed in range(5):
+        play(act, seed=seed)
+
+
+def test_records_that_wait_for_room_are_not_overtaken() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", replace(QUIET, window_records_max=2)) as writer:
+            started: list[bytes] = []
+            places: dict[bytes, DLSN] = {}
+
+            async def append(name: bytes) -> None:
+                for number in range(20):
+                    payload = b"%s%d" % (name, number)
+                    started.append(payload)
+                    places[payload] = await writer.append(payload)
+
+            await asyncio.gather(*(append(name) for name in (b"a", b"b", b"c", b"d", b"e")))
+            assert sorted(started, key=places.__getitem__) == started
+
+    for seed in range(5):
+        play(act, seed=seed)
+
+
+@pytest.mark.parametrize("policy", ["immediate", "outstanding", "periodic"])
+def test_closing_answers_everybody_and_leaves_nothing_in_progress(
+    policy: Literal["immediate", "outstanding", "periodic"],
+) -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        settings = replace(QUIET, transmit=policy, window_records_max=3, buffer_bytes=10_000)
+        async with open_stream_writer(context, "s", settings) as writer:
+
+            async def append(number: int) -> DLSN | None:
+                await asyncio.sleep(number / 1000)
+                try:
+                    return await writer.append(b"%d" % number)
+                except HandleClosed:
+                    return None
+
+            appends = [asyncio.create_task(append(number)) for number in range(30)]
+            await asyncio.sleep(0.012)
+            await writer.aclose()
+        told = [place for place in await asyncio.wait_for(asyncio.gather(*appends), 30) if place is not None]
+        users = [record.dlsn for record in await stored_records(context) if not record.is_control]
+        assert sorted(told) == users
+        (stored,) = await cluster.nodes(context, "s").all_segments()
+        assert stored.segment.completion is not None
+
+    for seed in range(5):
+        play(act, seed=seed)
+
+
+def test_a_flush_waits_for_all_even_if_the_last_append_was_cancelled() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            first, last = (asyncio.create_task(writer.append(payload)) for payload in (b"a", b"b"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            last.cancel()
+            await writer.flush()
+            assert writer.statistics().records + first.cancelled() >= 1
+            assert writer.statistics().waiting_records == 0
+
+    for seed in range(5):
+        play(act, seed=seed)
+
+
+def test_closing_while_a_rolled_segment_cannot_be_completed_leaves_both_to_the_next_writer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A segment must not be completed before the one before it."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        real, is_away = GuardedNodes.complete, True
+
+        async def complete(self: GuardedNodes, begun: StoredSegment, completed: Segment) -> StoredSegment:
+            if is_away:
+                raise MetadataUnavailable("out of reach")
+            return await real(self, begun, completed)
+
+        monkeypatch.setattr(GuardedNodes, "complete", complete)
+        async with open_stream_writer(context, "s", replace(SETTINGS, roll_interval_s=0, roll_bytes=100)) as writer:
+            for _ in range(6):
+                await writer.append(bytes(50))
+                await asyncio.sleep(0.01)
+            closing = asyncio.create_task(writer.aclose())
+            await asyncio.sleep(1.2)
+            is_away = False
+            await closing
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append(b"next")
+        users = [record for record in await stored_records(context) if not record.is_control]
+        assert len(users) == 7
+        assert all(stored.segment.completion for stored in await cluster.nodes(context, "s").all_segments())
 
     play(act)
