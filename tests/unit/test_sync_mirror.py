@@ -41,7 +41,6 @@ FOR_THE_PARTS: dict[type, set[str]] = {
     AdvancedWriter: set(),
     LedgerReader: {
         *("read_from", "adopt", "raise_lac", "on_entries", "tell_news", "news", "is_watching"),
-        "limit_read_ahead",
         *("refresh", "has_moved", "fragment_of", "replicas_of"),
     },
 }
