@@ -11,6 +11,7 @@ Invariants:
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -19,11 +20,11 @@ from quire.errors import (
     AppendCancelled,
     HandleClosed,
     LedgerFenced,
-    MetadataOutcomeUnknown,
-    MetadataUnavailable,
     Outcome,
     QuireError,
+    SessionExpired,
     StreamSealed,
+    Unavailable,
     WriterFenced,
 )
 from quire.ledger.append_errors import again
@@ -166,7 +167,7 @@ class Outlet:
         self._window.give_back(records, size_bytes)
         if self._queue.records:
             self._pump()
-        elif self.segment is not None and self.segment.is_uncommitted and not self._is_held:
+        if self.segment is not None and self.segment.is_uncommitted and not self._is_held:
             self._timers.arm("commit", self._settings.commit_delay_s, self._on_commit_time)
 
     def _on_commit_time(self) -> None:
@@ -254,8 +255,10 @@ class Outlet:
         self._pump_soon()
 
     def _on_cannot_begin(self, error: QuireError) -> None:
-        if isinstance(error, WriterFenced | StreamSealed | MetadataOutcomeUnknown):
-            self.end(error if isinstance(error, WriterFenced | StreamSealed) else never_sent(self._stream, error))
+        if isinstance(error, WriterFenced | StreamSealed):
+            self.end(error)
+        elif self._segments.is_undecided:
+            self.end(never_sent(self._stream, error))
         else:
             self._cancel_waiting(error)
 
@@ -306,16 +309,17 @@ class Outlet:
 
     def _on_cannot_roll(self, segment: SegmentWriter, error: QuireError) -> None:
         """Records go on into the old segment, as long as this writer is not over."""
-        if isinstance(error, WriterFenced | MetadataOutcomeUnknown):
+        if isinstance(error, WriterFenced) or self._segments.is_undecided:
             self._on_cannot_begin(error)
         self._roll_not_before_s = self._clock.monotonic() + _RETRY_S
         _log.warning("stream.roll_failed", stream=self._stream, lssn=segment.lssn, error=str(error))
 
-    async def _complete(self, segment: SegmentWriter) -> None:
+    async def _complete(self, segment: SegmentWriter, *, patience_s: float = math.inf) -> None:
         """Store where a drained segment ended, if need be by and by. A recovery would do it, too."""
+        ends_s = self._clock.monotonic() + patience_s
         try:
             while self._problem is None and not self._has_left_one and not await self._is_completed(segment):
-                if self._is_closing or self._needs_recovery:
+                if self._is_closing or self._needs_recovery or self._clock.monotonic() > ends_s:
                     self._has_left_one = True
                     return
                 await self._clock.sleep(_RETRY_S)
@@ -327,11 +331,13 @@ class Outlet:
         try:
             await segment.seal()
             await self._segments.complete(segment.stored, segment.completion(self._clock.wall_ms()))
-        except MetadataUnavailable as error:
-            _log.warning("stream.completion_failed", stream=self._stream, lssn=segment.lssn, error=str(error))
-            return False
         except LedgerFenced as error:
             self.end(WriterFenced(f"another writer has taken over stream {self._stream!r}: {error}"))
+        except (Unavailable, SessionExpired) as error:
+            _log.warning("stream.completion_failed", stream=self._stream, lssn=segment.lssn, error=str(error))
+            if not self._segments.is_undecided:
+                return False
+            self.end(never_sent(self._stream, error))
         except QuireError as error:
             self.end(error if isinstance(error, WriterFenced) else never_sent(self._stream, error))
         return True
@@ -349,7 +355,8 @@ class Outlet:
             self._cancel_waiting(error)
         if isinstance(error, WriterFenced):
             self.end(error)
-        self._spawn(segment.abandon())
+        if not self.is_closed:
+            self._spawn(segment.abandon())
 
     def _cancel_waiting(self, cause: QuireError) -> None:
         """Nothing may be acknowledged behind what failed: whatever waits is refused, too."""
@@ -398,7 +405,8 @@ class Outlet:
         finally:
             self._is_held = False
         self.segment = None
-        await self._complete(segment)
+        # The end is in the ledger: whoever opens the stream next, if not we ourselves, stores it with the segment.
+        await self._complete(segment, patience_s=self._settings.call_timeout_s)
         self.end(StreamSealed(f"stream {self._stream!r} has ended", stream=self._stream))
 
     async def _purge(self) -> None:
@@ -422,17 +430,24 @@ class Outlet:
     async def _close(self, drain: bool) -> None:
         self._is_closing = True
         self._window.wake_all()  # Whoever waits for room is refused.
-        while drain and self._queue.records and self._problem is None:
-            await self.flush()
-        self._cancel_waiting(HandleClosed(f"the writer of stream {self._stream!r} is closed", stream=self._stream))
-        while self._turning is not None:
-            await asyncio.wait([self._turning])
-        self._is_held = True  # Nothing is sent, or begun, from here on.
-        segment, self.segment = self.segment, None
-        if segment is not None:
-            if await self._is_drained(segment):
-                await self._complete(segment)
-            await segment.abandon()
-        self._timers.cancel_all()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        segment: SegmentWriter | None = None
+        try:
+            while drain and self._queue.records and self._problem is None:
+                await self.flush()
+            refusal = HandleClosed(f"the writer of stream {self._stream!r} is closed", stream=self._stream)
+            self._cancel_waiting(refusal)
+            while self._turning is not None:
+                await asyncio.wait([self._turning])
+            self._is_held = True  # Nothing is sent, or begun, from here on.
+            segment, self.segment = self.segment, None
+            if segment is not None:
+                if await self._is_drained(segment):
+                    await self._complete(segment)
+                await segment.abandon()
+            self._timers.cancel_all()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            left = segment or self.segment
+            if left is not None:  # If we were cancelled: nobody acts on its end any more.
+                left.is_over = True

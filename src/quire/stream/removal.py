@@ -4,8 +4,9 @@ Ledgers that no node names any more would stay for ever, so a node goes after it
 deleted can go on where it was left, by deleting it again. Streams that are nested in this one stay, and so does the
 node that leads to them. (Apache's client takes them along, and leaves their ledgers behind.)
 
-Invariant: the last step happens while the stream's lock is ours and nobody began a segment: it deletes our own member
-of the lock, and the guarded nodes in the versions that were read.
+Invariant: what is deleted was there while the lock was ours, so nothing of a later owner's is; and in the last step the
+lock is ours, and nobody began a segment: it deletes our own member of the lock, and the guarded nodes in the versions
+that were read.
 """
 
 import asyncio
@@ -77,13 +78,22 @@ class _Removal:
             return  # By us, as the lost answer would have said, or by somebody who does not ask for locks.
         await self._remove_segments()
         await self._remove_allocated()
-        self._check_lock()
+        await self._prove_lock()
         await self._store.delete_tree(self._paths.subscribers)
         await self._store.transaction(*await self._last_step())
 
-    def _check_lock(self) -> None:
-        if self._held is not None:
-            self._held.check()
+    async def _prove_lock(self) -> None:
+        """What was read before this is from when the lock was ours: nothing of a later owner's is among it."""
+        if self._held is None:
+            return
+        self._held.check()
+        try:
+            await self._store.transaction(self._held.guard())
+        except (NoSuchNode, VersionConflict) as error:
+            raise LockLost(f"{self._held.path!r} is not ours any more", path=self._held.path) from error
+
+    def _guard(self) -> list[Op]:
+        return [] if self._held is None else [self._held.guard()]
 
     # --- Ledgers
 
@@ -93,15 +103,15 @@ class _Removal:
             names = (await self._store.children(self._paths.segments)).names
         except NoSuchNode:
             return
+        await self._prove_lock()
         in_order = sorted(names, key=lambda name: (lssn_of_name(name) or 0, name))
         for first in range(0, len(in_order), _AT_ONCE_MAX):
-            self._check_lock()
             paths = [self._paths.segment(name) for name in in_order[first : first + _AT_ONCE_MAX]]
             self._begun = True
             for error in await asyncio.gather(*map(self._remove_ledger, paths), return_exceptions=True):
                 if error is not None:
                     raise error
-            await self._store.transaction(*(Delete(path, ANY_VERSION) for path in paths))
+            await self._store.transaction(*self._guard(), *(Delete(path, ANY_VERSION) for path in paths))
 
     async def _remove_ledger(self, path: str) -> None:
         node = await self._store.get(path)
@@ -118,6 +128,7 @@ class _Removal:
         except NoSuchNode:
             return
         if ledger is not None:
+            await self._prove_lock()
             self._begun = True
             await self._ledgers.delete(ledger)
 

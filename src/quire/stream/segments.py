@@ -69,6 +69,11 @@ class StreamSegments:
     def stream(self) -> str:
         return self.nodes.paths.stream
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether a change of the stream's nodes was not found out about. Then they have to be read anew."""
+        return self._guarded.is_undecided
+
     # --- What others left
 
     async def recover(self, password: bytes) -> int:

@@ -121,7 +121,26 @@ class Places:
         first = self._index.first
         if first is not None and at.lssn < first:
             return left_of_purged(at, first=first, first_ever=self._first_ever)
-        return left_of(await self._segment(at.lssn), at)
+        segment = await self._segment(at.lssn)
+        left = left_of(segment, at)
+        if left.has_gap and not await self._has_records(segment, at, left.at):
+            return Left(left.at, has_gap=False)
+        return left
+
+    async def _has_records(self, segment: Segment, begin: DLSN, end: DLSN) -> bool:
+        """Whether an application would see anything of a segment from `begin` to before `end`.
+
+        A recovered segment says that it ends with a control record: whoever read all before that misses nothing.
+        """
+        password, recover = self._settings.password, segment.completion is not None
+        async with self._context.ledgers.open(segment.ledger_id, password=password, recover=recover) as ledger:
+            async for entry_id, payload in ledger.read(max(0, begin.entry_id), None):
+                for record in decode_entry(
+                    payload, lssn=segment.lssn, entry_id=entry_id, enveloped=segment.is_enveloped
+                ):
+                    if record.dlsn >= begin and not record.is_control and not record.is_end_of_stream:
+                        return record.dlsn < end
+        return False
 
     async def _check_future(self, at: DLSN) -> None:
         if self._index.last is not None and at.lssn <= self._index.last + 1:

@@ -16,6 +16,7 @@ from quire.errors import (
     InvalidArgument,
     MetadataUnavailable,
     NoSuchStream,
+    PositionTruncated,
     QuireError,
     RecordTooLarge,
     StreamOwned,
@@ -27,6 +28,7 @@ from quire.stream.context import StreamContext
 from quire.stream.creation import create_stream
 from quire.stream.nodes import GuardedNodes, StoredSegment, StreamNodes
 from quire.stream.ownership import open_stream_writer
+from quire.stream.reader import open_stream_reader
 from quire.stream.segments import StreamSegments
 from quire.stream.settings import StreamSettings
 from quire.testing import Simulation, simulate
@@ -550,5 +552,79 @@ def test_closing_while_a_rolled_segment_cannot_be_completed_leaves_both_to_the_n
         users = [record for record in await stored_records(context) if not record.is_control]
         assert len(users) == 7
         assert all(stored.segment.completion for stored in await cluster.nodes(context, "s").all_segments())
+
+    play(act)
+
+
+def test_a_record_that_waits_for_others_does_not_keep_acknowledged_ones_invisible() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        settings = replace(SETTINGS, transmit="outstanding", buffer_bytes=1024)
+        async with (
+            open_stream_writer(context, "s", settings) as writer,
+            open_stream_reader(context, "s", SETTINGS) as reader,
+        ):
+            await writer.append(bytes(2000))
+            assert await reader.read_many(1, timeout_s=60)
+            large = asyncio.create_task(writer.append(bytes(2000)))
+            await asyncio.sleep(0)
+            small = asyncio.create_task(writer.append(b"waits"))
+            await large
+            assert await reader.read_many(1, timeout_s=60)
+            await writer.flush()
+            await small
+
+    for seed in range(5):
+        play(act, seed=seed)
+
+
+def test_sealing_ends_within_its_deadline_while_the_metadata_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the stream is durable by then, and the next one to open the stream finds it."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async def complete(self: GuardedNodes, begun: StoredSegment, completed: Segment) -> StoredSegment:
+            raise MetadataUnavailable("out of reach")
+
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append(b"last")
+            with monkeypatch.context() as patch:
+                patch.setattr(GuardedNodes, "complete", complete)
+                await asyncio.wait_for(writer.seal(), 2 * SETTINGS.call_timeout_s)
+        async with open_stream_reader(context, "s", SETTINGS) as reader:
+            assert [record.payload async for record in reader] == [b"last"]
+        with pytest.raises(StreamSealed):
+            async with open_stream_writer(context, "s", SETTINGS):
+                pass
+
+    play(act)
+
+
+def test_a_consumer_that_has_read_everything_misses_nothing_by_truncation() -> None:
+    """A recovered segment says that it ends with a control record, which is behind all that a consumer saw."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        host, told = cluster.sim.host("doomed"), asyncio.Event()
+
+        async def write() -> None:
+            async with cluster.context("doomed") as mine, open_stream_writer(mine, "s", SETTINGS) as writer:
+                await writer.append_many([b"a", b"b"])
+                await asyncio.sleep(1)
+                told.set()
+                await asyncio.sleep(1000)
+
+        host.spawn(write())
+        await told.wait()
+        async with open_stream_reader(context, "s", SETTINGS, subscription="c") as reader:
+            assert len(await reader.read_many(1)) == 1
+            half_way = reader.position
+            assert len(await reader.read_many(1)) == 1
+            await reader.commit()
+        await host.crash()
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.truncate(await writer.append(b"c"))
+        async with open_stream_reader(context, "s", SETTINGS, subscription="c") as reader:
+            assert [record.payload for record in await reader.read_many(1)] == [b"c"]
+        with pytest.raises(PositionTruncated):
+            async with open_stream_reader(context, "s", SETTINGS, start=half_way) as reader:
+                await reader.read_many(1)
 
     play(act)
