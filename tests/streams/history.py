@@ -133,7 +133,6 @@ class StreamHistory:
     changes: list[Change] = field(default_factory=list)
     sealed: int = NEVER  # When somebody was told that the stream has ended.
     may_be_sealed: bool = False
-    committed: dict[str, list[DLSN]] = field(default_factory=dict)  # What a subscription may be at, the safe one first.
     violations: list[str] = field(default_factory=list)
     _sent: set[bytes] = field(default_factory=set)
 
@@ -179,15 +178,6 @@ class StreamHistory:
         reading = Reading(self, name, start, list(places), skips, self.tick())
         self.readings.append(reading)
         return reading
-
-    def on_commit_called(self, subscription: str, position: DLSN) -> None:
-        """It may be stored from now on, whatever the answer."""
-        self.committed.setdefault(subscription, []).append(position)
-
-    def on_committed(self, subscription: str, position: DLSN) -> None:
-        """This one or a later one is stored now."""
-        places = self.committed[subscription]
-        self.committed[subscription] = [position, *(each for each in places if each > position)]
 
     # --- Old records
 

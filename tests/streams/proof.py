@@ -10,7 +10,7 @@ Call it when everything was repaired and nobody writes any more: all segments ar
   OrderKept           what ended before something else was called is before it, whoever called; records of one call
                       follow each other; of one whose outcome is unknown there is a beginning, or nothing.
   TxidsNeverDecrease  along the stream.
-  FencedBySuccessors  a writer that was acknowledged anything is shut out by those only who were opened after it.
+  FencedBySuccessors  a writer is shut out by those only who were opened after it, or at the same time.
   OneOwnerPerLssn     all records of a segment come from one writer.
   ChainIsSound        segments follow each other without a gap, and say what their ledgers hold; `allocation` has no
                       ledger that a segment has; ledgers that nobody has are not more than what may have left them.
@@ -155,12 +155,10 @@ def check_order(history: StreamHistory, stored: StoredStream) -> None:
 
 
 def check_fences(history: StreamHistory) -> None:
-    """Before its first record a writer may lose against an older one that is faster. That does no harm."""
-    owners = {call.handle for call in history.calls if call.dlsns is not None}
     for handle in history.handles:
-        if handle.fenced != NEVER and handle.number in owners:
-            successors = [each for each in history.handles if each is not handle and each.settled > handle.asked]
-            assert any(each.asked < handle.fenced for each in successors), (
+        if handle.fenced != NEVER:
+            others = [each for each in history.handles if each is not handle and each.settled > handle.asked]
+            assert any(each.asked < handle.fenced for each in others), (
                 f"FencedBySuccessors: writer {handle.number} was shut out, and no other was opened since"
             )
 

@@ -124,6 +124,8 @@ class _Proof:
         index = self._stored.index(position)
         if following is None:
             low, high = self._first(moment)
+            if isinstance(self._reading.start, int):
+                low = 0  # Of what it looks for nothing may be confirmed yet: then it waits at the end for it.
         else:
             low, high = following, max(following, self._hidden.index(moment) if self._reading.skips else 0)
         assert low <= index <= high, self._wrong(

@@ -255,10 +255,13 @@ class Places:
                         return []  # It is reported when it is read.
                     raise unreadable(self._stream, DLSN(segment.lssn, entry_id, SlotId(0)), error) from error
 
-            found = await find_txid_in(read, last=ledger.last_add_confirmed, txid=txid)
-            if found is not None:
-                return _Found(found, is_hit=True)
-            return None if _is_final(ledger, segment) else _Found(_end_of(ledger, segment), is_hit=False)
+            while True:
+                last = ledger.last_add_confirmed
+                found = await find_txid_in(read, last=last, txid=txid)
+                if found is not None:
+                    return _Found(found, is_hit=True)
+                if ledger.last_add_confirmed == last:  # Otherwise entries came while we searched.
+                    return None if _is_final(ledger, segment) else _Found(_end_of(ledger, segment), is_hit=False)
 
     # --- A chain that changes while we look at it
 

@@ -8,25 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from quire.types import Quorum
-
-Fault = Literal[
-    "crash",  # One bookie stops, with or without its machine. If it is down it comes back.
-    "blackout",  # Several bookies lose power at once, and come back.
-    "reset",  # All connections of a bookie break.
-    "partition",  # Nothing gets through between a client and a bookie, in one direction or both.
-    "heal",
-    "stall",  # Somebody cannot reach the metadata for a while.
-    "expire",  # Somebody's metadata session is over.
-    "lose_answers",  # Metadata writes happen, and whoever asked for them is told that nobody knows.
-    "slow_sync",  # A bookie's disk takes long to flush.
-    "fast_sync",
-    "failing_sync",  # A flush fails, and the bookie stops.
-    "fill",  # A bookie's disk is nearly full: it turns read-only, or takes nothing at all.
-    "make_room",
-    "wipe",  # A bookie's disk is exchanged for an empty one: it must not start again. Once in a run.
-    "damage",  # Bits flip in a bookie's entry logs. One bookie in a run.
-    "crash_client",  # The host of a writer, a reader or a recoverer dies.
-]
+from tests.simulation.clusters.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)

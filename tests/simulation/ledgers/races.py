@@ -18,8 +18,8 @@ from quire.ledger.writer import LedgerWriter
 from quire.metadata import Cluster
 from quire.testing import SimBookie, Simulation, sim_cluster
 from tests.ledgers.history import LedgerHistory, check
+from tests.simulation.clusters.faults import blackout, damage_logs
 from tests.simulation.ledgers.clients import recover
-from tests.simulation.ledgers.faults import blackout, damage_logs
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.ledgers.world import World
 

@@ -7,15 +7,14 @@ from typing import Any
 
 from quire.testing import Simulation, sim_cluster, simulate
 from tests.ledgers.history import check
+from tests.simulation.clusters.faults import slow_links, trouble, wreak
 from tests.simulation.ledgers.clients import copy_fragments, recover_sometime, rival, tail, write
-from tests.simulation.ledgers.faults import slow_links, trouble
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.ledgers.world import World
 
 Workload = Callable[[Simulation], Coroutine[Any, Any, World]]
 
 TIME_LIMIT_S = 600.0
-_ANSWER_S = 90.0  # A healthy cluster answers an append within this time, or says that it cannot.
 _END_S = 200.0
 
 
@@ -54,7 +53,7 @@ async def _act(world: World) -> None:
     slow_links(world, list(cast))
     for name, act in cast.items():
         world.spawn(name, act(world, name))
-    troubling = asyncio.create_task(trouble(world, enough))
+    troubling = asyncio.create_task(trouble(world, plan.faults, functools.partial(wreak, world), enough))
     await asyncio.sleep(world.rng.random() * plan.lasts_s)
     enough.set()
     await troubling
@@ -72,7 +71,7 @@ async def _end(world: World) -> None:
         elif ending == "crash":
             await world.crash_client(name)
     if ending == "go on":
-        await _answered(world)
+        await world.answered()
     others = [name for name in world.client_names if name not in writers]
     await world.end_clients(others, within_s=_END_S)
     async with world.ledgers("checker") as ledgers:
@@ -84,12 +83,3 @@ async def _end(world: World) -> None:
                 await world.end_client(name)
         for history in world.histories:
             await check(ledgers, history, excused=world.lost)
-
-
-async def _answered(world: World) -> None:
-    """Everything is well again, so whoever waits for an append gets its answer. Else something hangs."""
-    waiting, patience_s = set(world.waiting), _ANSWER_S
-    while waiting & world.waiting:
-        assert patience_s > 0, f"nobody answers these appends: {sorted(waiting & world.waiting)}"
-        patience_s -= 0.5
-        await asyncio.sleep(0.5)

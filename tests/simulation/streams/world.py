@@ -1,0 +1,112 @@
+"""The stage of a simulation of streams: a cluster with a namespace, one stream, and its history."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from quire.codec.stream_metadata.binding import NamespaceBinding
+from quire.codec.stream_metadata.tree import StreamPaths
+from quire.ledger.client import open_ledgers
+from quire.ledger.settings import LedgerSettings
+from quire.metadata import Cluster, open_store
+from quire.stream.context import StreamContext
+from quire.stream.creation import create_stream
+from quire.stream.settings import StreamSettings
+from quire.testing import Simulation
+from quire.types import DLSN, LedgerId
+from tests.simulation.clusters.stage import STORE_SETTINGS, URI, Stage
+from tests.simulation.streams.changes import MetadataChanges
+from tests.simulation.streams.plan import Plan
+from tests.streams.history import StreamHistory
+
+NAMESPACE, STREAM = "/ns", "s"
+RETENTION_S = 1.5
+_LEDGER_SETTINGS = LedgerSettings(
+    window_entries_max=50,
+    read_timeout_s=1.0,
+    speculative_read_s=0.3,
+    poll_s=2.0,
+    read_patience_s=6.0,
+    change_timeout_s=6.0,
+    append_timeout_s=8.0,
+    call_timeout_s=8.0,
+    replica_bytes_max=200_000,
+)
+SETTINGS = StreamSettings(
+    lock_timeout_s=9.0, call_timeout_s=10.0, retention_s=0, commit_delay_s=0.005, idle_s=5.0, window_records_max=100
+)
+
+
+class World(Stage):
+    """One run."""
+
+    def __init__(self, sim: Simulation, plan: Plan, cluster: Cluster) -> None:
+        super().__init__(sim, plan, cluster)
+        self.plan = plan
+        self.history = StreamHistory(retention_ms=round(RETENTION_S * 1000) if plan.purges else 0)
+        self.changes = MetadataChanges(self.tree, StreamPaths(NAMESPACE, STREAM), self.history)
+        self.end: DLSN | None = None  # Behind the last record, once nobody writes any more.
+        self.is_sealed = False
+        self.ended = asyncio.Event()  # `end` is known.
+        self.restarting: set[asyncio.Task[None]] = set()
+        self._settings = self._drawn_settings()
+
+    def _drawn_settings(self) -> StreamSettings:
+        rng, plan, quorum = self.rng, self.plan, self.quorum
+        by_size = rng.random() < plan.roll_chance
+        return replace(
+            SETTINGS,
+            ensemble=quorum.ensemble,
+            write_quorum=quorum.write,
+            ack_quorum=quorum.ack,
+            roll_interval_s=0 if by_size else 0.3 + rng.random(),
+            roll_bytes=rng.choice(plan.roll_bytes),
+            commit_delay_s=rng.choice([0.0, 0.005, 0.05]),
+            entry_bytes=rng.choice([60, 200, 65_536]),
+            in_flight_entries=rng.choice([1, 2, 8]),
+            transmit=rng.choice(["immediate", "immediate", "periodic", "outstanding"]),
+            flush_interval_s=0.02,
+            buffer_bytes=rng.choice([0, 100]),
+            compression=rng.choice(["none", "none", "lz4"]),
+            keepalive_s=rng.choice([0.0, 0.0, 0.2]),
+            retention_s=RETENTION_S if plan.purges else 0,
+            truncated_only=plan.purges and rng.random() < 0.5,
+        )
+
+    def settings(self, *, write_lock: bool = True) -> StreamSettings:
+        return replace(self._settings, write_lock=write_lock)
+
+    @asynccontextmanager
+    async def context(self, name: str) -> AsyncIterator[StreamContext]:
+        """The namespace as a program on this host has it open."""
+        runtime = self.sim.host(name).runtime
+        async with (
+            open_store(URI, settings=STORE_SETTINGS, runtime=runtime) as store,
+            open_ledgers(URI, settings=_LEDGER_SETTINGS, store_settings=STORE_SETTINGS, runtime=runtime) as ledgers,
+        ):
+            binding = NamespaceBinding("local", "/ledgers").resolved("local")
+            yield StreamContext(runtime, store, ledgers, NAMESPACE, binding, name)
+
+    async def founded(self, context: StreamContext) -> None:
+        """Create the stream: readers need it to be there."""
+        await create_stream(context.store, context.paths(STREAM))
+
+    async def repair(self) -> None:
+        self.changes.repair()
+        await super().repair()
+        if self.restarting:
+            await asyncio.wait(self.restarting)
+
+    async def restore_ledger(self, ledger_id: LedgerId) -> None:
+        """Bring back what the metadata said of a ledger that was deleted: bookies keep entries for some time."""
+        path = self.cluster.ledgers.path(ledger_id)
+        if await self.cluster.store.exists(path) is None:
+            assert path in self.changes.deleted, f"ledger {ledger_id} never was"
+            await self.cluster.store.create(path, self.changes.deleted[path], parents=True)
+
+    def ledgers_left_max(self) -> int:
+        """How many ledgers may be nobody's: a crash, or metadata out of reach, leaves one at most."""
+        kinds = ("client crashed", "stall", "expire", "lose_answers", "isolate", "stall_writer", "expire_writer")
+        lossy = sum(self.changes.met.values())
+        return sum(self.events[kind] for kind in kinds) + 2 * self.events["lose_writer_answers"] + lossy
