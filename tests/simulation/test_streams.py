@@ -44,6 +44,7 @@ def test_streams_keep_their_promises(name: str, seeds: range) -> None:
         ("expiry", 27),
         ("rolling", 1087),
         ("tailing", 41),  # A block that was cancelled while its writer closed did not wait for that.
+        ("failover", 5058),  # Timers of a writer that was cancelled while it closed rang later.
         ("purging", 34),  # A ledger was closed while a txid was looked for: its last entries were passed over.
         ("lost_answers", 1029),  # As a closing writer began a segment, its ledger was closed by two at once.
     ],

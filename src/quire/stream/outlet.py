@@ -193,7 +193,8 @@ class Outlet:
             if segment is not None and not self._is_held:
                 self._send_control(segment, KEEPALIVE_PAYLOAD)
             self._active_s, left_s = self._clock.monotonic(), self._settings.keepalive_s
-        self._timers.arm("keepalive", left_s, self._on_keepalive_time)
+        if self._problem is None:
+            self._timers.arm("keepalive", left_s, self._on_keepalive_time)
 
     # --- One segment after the other
 
@@ -204,7 +205,9 @@ class Outlet:
 
     def _on_turned(self, turning: asyncio.Task[None]) -> None:
         self._turning = None
-        if turning.cancelled():  # The program ends, and nobody begins anything any more.
+        if turning.cancelled():  # The program ends, and nobody begins or sends anything any more.
+            self._is_held = True
+            self._timers.cancel_all()
             self.end(AppendCancelled(f"the writer of stream {self._stream!r} was cancelled", stream=self._stream))
             return
         error = turning.exception()
@@ -444,10 +447,11 @@ class Outlet:
                 if await self._is_drained(segment):
                     await self._complete(segment)
                 await segment.abandon()
-            self._timers.cancel_all()
             if self._tasks:
                 await asyncio.wait(self._tasks)
-        finally:
-            left = segment or self.segment
-            if left is not None:  # If we were cancelled: nobody acts on its end any more.
+        finally:  # If we were cancelled, nobody acts on anything any more.
+            self._is_held = True
+            self._timers.cancel_all()
+            left, self.segment = segment or self.segment, None
+            if left is not None:
                 left.is_over = True
