@@ -31,7 +31,8 @@ async def test_recovery_shuts_the_writer_out_and_keeps_what_was_acknowledged(
 
     recovered = await (await open_client(wire)).open(ledger.id, Secret())
     ended = await ledger.stop_writing()
-    assert ended.error in SHUT_OUT
+    # A writer whose bookie was slow to answer tries to replace it first, and there is no fourth one.
+    assert ended.error in (*SHUT_OUT, "BKNotEnoughBookiesException")
     state = await recovered.state()
     assert state["closed"]
     assert state["lac"] >= ended.acknowledged - 1
