@@ -1,4 +1,4 @@
-"""Decide what happens to the chain of a stream's segments: what comes next, what goes, where a reader begins. Sans-IO.
+"""Decide what happens to the chain of a stream's segments: what comes next and what goes. Sans-IO.
 
 Segments come in as they were read and in the order of `chain`; decisions come out. Carrying them out is one metadata
 transaction each, guarded by the versions of the nodes that were read, so a decision from old facts changes nothing.
@@ -210,65 +210,6 @@ def _purge(
             break
         purged.append(segment)
     return purged
-
-
-# --- Where a reader begins
-
-
-@dataclass(frozen=True, slots=True)
-class ReadFrom(Generic[S]):
-    """Read these segments one after the other, the first one from `start`. Without any, wait for that of `start`."""
-
-    segments: tuple[S, ...]
-    start: DLSN
-
-
-@dataclass(frozen=True, slots=True)
-class SearchIn(Generic[S]):
-    """Look into these segments in turn for the first record of a txid or above. If none has it, go to the end."""
-
-    segments: tuple[S, ...]
-
-
-def read_from(segments: Sequence[S], start: DLSN, *, ignore_truncation: bool = False) -> ReadFrom[S]:
-    """Where a reader begins that wants `start`, or what comes next where that is truncated or purged.
-
-    Raises `DamagedMetadata` if a hidden part follows one that is not: a reader would miss records in the middle.
-    """
-    kept = [segment for segment in segments if segment.lssn >= start.lssn]
-    if not ignore_truncation:
-        while kept and kept[0].is_truncated:
-            kept.pop(0)
-        for segment in kept[1:]:
-            if segment.is_truncated or segment.is_partially_truncated:
-                raise DamagedMetadata(
-                    f"segment {segment.lssn} is truncated, but segment {kept[0].lssn} before it is not",
-                    hint="List the segments again: the stream may have been truncated meanwhile.",
-                    lssn=segment.lssn,
-                )
-    if not kept:
-        return ReadFrom((), start)
-    begin = max(start, _first_dlsn(kept[0]))
-    if kept[0].is_partially_truncated and not ignore_truncation:
-        begin = max(begin, kept[0].min_active)
-    return ReadFrom(tuple(kept), begin)
-
-
-def find_txid(segments: Sequence[S], txid: int) -> ReadFrom[S] | SearchIn[S]:
-    """How to find the first record whose txid is not below `txid`. Truncation plays no part: `read_from` sees to it."""
-    index = next((i for i in reversed(range(len(segments))) if segments[i].first_txid <= txid), None)
-    if index is None:
-        return ReadFrom(tuple(segments), _first_dlsn(segments[0])) if segments else SearchIn(())
-    if segments[index].first_txid == txid:
-        # A roll begins a segment with the last txid of the one before, so records of this txid may be there too. Apache
-        # does not look into one that is still in progress, and can miss them while a roll is under way.
-        while index and _may_hold(segments[index - 1], txid):
-            index -= 1
-    return SearchIn(tuple(segment for segment in segments[index:] if _may_hold(segment, txid)))
-
-
-def _may_hold(segment: SegmentFacts, txid: int) -> bool:
-    return segment.completion is None or segment.completion.last_txid >= txid
 
 
 def _first_dlsn(segment: SegmentFacts) -> DLSN:

@@ -10,17 +10,13 @@ from quire.codec.stream_metadata.segment import Completion, Segment, Truncation
 from quire.errors import DamagedMetadata, InvariantBroken
 from quire.protocol.segments import (
     SEGMENT_BYTES_MAX,
-    ReadFrom,
     RollRule,
-    SearchIn,
     Truncate,
     chain,
-    find_txid,
     next_lssn,
     purge_by_age,
     purge_by_size,
     purge_by_txid,
-    read_from,
     start_sequence_id,
     truncate,
 )
@@ -219,53 +215,6 @@ def test_segments_go_until_the_rest_fits() -> None:
     assert purge_by_size(segments, bytes_of=sizes, bytes_max=1, truncated_only=True) == []
 
 
-# --- Where a reader begins
-
-
-def test_a_reader_begins_in_the_segment_of_its_dlsn() -> None:
-    one, two, three = segments = [done(4), done(5), begun(6)]
-    assert read_from(segments, place(5, 3, 2)) == ReadFrom((two, three), place(5, 3, 2))
-    assert read_from(segments, place(6, 7)) == ReadFrom((three,), place(6, 7))
-    assert read_from(segments, INITIAL_DLSN) == ReadFrom((one, two, three), place(4, 0))
-    assert read_from(segments, place(4, 0, -1)) == ReadFrom((one, two, three), place(4, 0))
-    assert read_from(segments, place(7, 0)) == ReadFrom((), place(7, 0))
-
-
-def test_a_reader_moves_past_what_is_truncated() -> None:
-    gone, partly, kept = segments = [done(1).truncated(), done(2).truncated_before(place(2, 5)), done(3)]
-    assert read_from(segments, INITIAL_DLSN) == ReadFrom((partly, kept), place(2, 5))
-    assert read_from(segments, place(2, 4)) == ReadFrom((partly, kept), place(2, 5))
-    assert read_from(segments, place(2, 6)) == ReadFrom((partly, kept), place(2, 6))
-    assert read_from(segments, INITIAL_DLSN, ignore_truncation=True) == ReadFrom((gone, partly, kept), INITIAL_DLSN)
-    assert read_from([gone], INITIAL_DLSN) == ReadFrom((), INITIAL_DLSN)
-
-
-@pytest.mark.parametrize("hidden", [done(2).truncated(), done(2).truncated_before(place(2, 5))])
-def test_a_hole_in_the_middle_is_not_skipped_in_silence(hidden: Segment) -> None:
-    segments = [done(1), hidden, done(3)]
-    with pytest.raises(DamagedMetadata, match="segment 2 is truncated, but segment 1 before it is not"):
-        read_from(segments, INITIAL_DLSN)
-    assert read_from(segments, INITIAL_DLSN, ignore_truncation=True).segments == tuple(segments)
-    assert read_from(segments, place(2, 5, 1)).start >= place(2, 5, 1)
-
-
-def test_a_txid_is_looked_for_where_it_can_be() -> None:
-    one, two, three = segments = [done(1, txids=(10, 20)), done(2, txids=(30, 40)), begun(3, 50)]
-    assert find_txid([], 5) == SearchIn(())
-    assert find_txid(segments, 5) == ReadFrom((one, two, three), place(1, 0))
-    assert find_txid(segments, 10) == find_txid(segments, 20) == SearchIn((one, two, three))
-    assert find_txid(segments, 25) == find_txid(segments, 30) == SearchIn((two, three))
-    assert find_txid(segments, 45) == find_txid(segments, 50) == find_txid(segments, 99) == SearchIn((three,))
-    assert find_txid([one, two], 99) == SearchIn(())
-
-
-def test_a_txid_that_neighbours_share_is_looked_for_in_the_first_of_them() -> None:
-    one, two, three = segments = [done(1, txids=(10, 20)), done(2, txids=(20, 20)), begun(3, 20)]
-    assert find_txid(segments, 20) == SearchIn((one, two, three))
-    rolling = [begun(1, 10), begun(2, 20)]
-    assert find_txid(rolling, 20) == SearchIn(tuple(rolling))
-
-
 # --- Against a plain list of records
 
 
@@ -322,9 +271,6 @@ def test_truncation_hides_exactly_what_is_before_its_place(stream: Stream, dlsns
         expected = [each for each in expected if each >= dlsn or each.lssn in in_progress]
         assert stream.visible(segments) == expected
         assert truncate(segments, dlsn) == []
-        plan = read_from(segments, INITIAL_DLSN)
-        kept = {segment.lssn for segment in plan.segments}
-        assert [each for each, _ in stream.records if each.lssn in kept and each >= plan.start] == expected
 
 
 @many_examples
@@ -355,25 +301,3 @@ def test_what_is_purged_is_the_longest_prefix_that_may_go(
     purged = purge_by_size(segments, bytes_of=size, bytes_max=bound + 1, truncated_only=truncated_only)
     left = [sum(size[each.lssn] for each in segments[index:]) for index in range(len(completed))]
     assert purged == longest([each > bound + 1 for each in left])
-
-
-@many_examples
-@given(streams(), st.integers(0, 20))
-def test_a_txid_is_found_where_a_scan_of_everything_finds_it(stream: Stream, txid: int) -> None:
-    expected = next((dlsn for dlsn, each in stream.records if each >= txid), None)
-    plan = find_txid(stream.segments, txid)
-    looked_into = {segment.lssn for segment in plan.segments}
-    found = next((dlsn for dlsn, each in stream.records if dlsn.lssn in looked_into and each >= txid), None)
-    assert found == expected
-    if isinstance(plan, ReadFrom):
-        assert expected == next((dlsn for dlsn, _ in stream.records), None)
-
-
-@many_examples
-@given(streams(), PLACES)
-def test_a_reader_by_dlsn_gets_every_record_from_there_on(stream: Stream, start: DLSN) -> None:
-    plan = read_from(chain(reversed(stream.segments)), start)
-    kept = {segment.lssn for segment in plan.segments}
-    assert [dlsn for dlsn, _ in stream.records if dlsn.lssn in kept and dlsn >= plan.start] == [
-        dlsn for dlsn, _ in stream.records if dlsn >= start
-    ]
