@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from quire import errors, sync
-    from quire.client import Client, connect
+    from quire.client import Client, connect, ledgers
     from quire.codec.stream.records import LogRecord
     from quire.ledger.client import LedgerClient
-    from quire.ledger.client import open_ledgers as ledgers
     from quire.ledger.reader import LedgerEntry, LedgerReader
     from quire.ledger.settings import LedgerSettings
     from quire.ledger.writer import LedgerWriter
@@ -67,7 +66,7 @@ _HOMES = {
     "StreamWriter": "quire.stream.writer:StreamWriter",
     "connect": "quire.client:connect",
     "errors": "quire.errors",
-    "ledgers": "quire.ledger.client:open_ledgers",
+    "ledgers": "quire.client:ledgers",
     "sync": "quire.sync",
     "time": "quire.stream.start:Time",
     "txid": "quire.stream.start:Txid",

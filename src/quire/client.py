@@ -1,15 +1,15 @@
 """The front door: one URI, and everything that can be done with the streams behind it.
 
-    async with quire.connect("distributedlog://zk1:2181;zk2:2181/ns") as client:
+    async with quire.connect("file:./data") as client:
         await client.create_stream("orders")
         async with client.open_writer("orders") as writer:
             await writer.append(b"paid")
         async with client.open_reader("orders") as reader:
             async for record in reader: ...
 
-The scheme of the URI picks what stands behind the door. Today that is always a namespace whose ledgers this process
-reads and writes by itself; `quire.stream.uri` lists the forms. What the client can do is told in
-`quire.stream.namespace`.
+The scheme of the URI picks what stands behind the door: `file:` a folder, with bookies inside this process
+(`quire.embedded`); `distributedlog:` and its kin a namespace whose ledgers are on bookies elsewhere (`quire.stream.uri`
+lists the forms). The client is the same, and is told of in `quire.stream.namespace`.
 """
 
 import ssl
@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, TypeAlias
 
 from quire.errors import InvalidUri
+from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
@@ -31,12 +32,12 @@ from quire.stream.uri import StreamUri, parse_stream_uri
 Client: TypeAlias = Namespace
 
 _DEFAULTS: Final = StreamSettings()
+_LEDGER_DEFAULTS: Final = LedgerSettings()
 _WORKS: Final = (
-    "distributedlog://zk1:2181;zk2:2181/ns, distributedlog+etcd://host:2379/ns, "
+    "file:./data, distributedlog://zk1:2181;zk2:2181/ns, distributedlog+etcd://host:2379/ns, "
     "distributedlog+sqlite:./data/metadata.db/ns and distributedlog+memory:name/ns"
 )
 _PLANNED: Final = {
-    "file": "bookies that run inside this process are not there yet",
     "quire": "proxies are not there yet",
 }
 _OF_LEDGERS: Final = ("zk", "etcd", "sqlite", "memory")  # With a layout behind a plus, perhaps.
@@ -64,6 +65,22 @@ def connect(
     `InvalidUri` at once; at the beginning of the block `NotBound`, `NotInitialised`, and what opening a metadata store
     raises.
     """
+    if _scheme(uri) == "file":
+        from quire.embedded import open_embedded, parse_file_uri  # Bookies: only a folder needs them in this process.
+
+        return open_embedded(
+            parse_file_uri(uri),
+            settings=settings,
+            client_id=client_id,
+            settings_file=settings_file,
+            reload_interval_s=reload_interval_s,
+            ledger_settings=ledger_settings,
+            placement=placement,
+            pool_settings=pool_settings,
+            store_settings=store_settings,
+            tls=tls,
+            runtime=runtime,
+        )
     return open_namespace(
         parse(uri),
         settings=settings,
@@ -80,9 +97,47 @@ def connect(
     )
 
 
+def ledgers(
+    uri: str,
+    *,
+    settings: LedgerSettings = _LEDGER_DEFAULTS,
+    placement: PolicyName | Placement | PlacementSettings = "rack-aware",
+    pool_settings: PoolSettings | None = None,
+    store_settings: StoreSettings | None = None,
+    tls: ssl.SSLContext | None = None,
+    runtime: Runtime | None = None,
+) -> AbstractAsyncContextManager[LedgerClient]:
+    """The ledgers of the cluster whose metadata is at `uri`, or in a folder, for an `async with` block.
+
+    With `tls` all connections to bookies are encrypted. Raises `InvalidUri`, and at the beginning of the block what
+    opening a metadata store raises.
+    """
+    if _scheme(uri) == "file":
+        from quire.embedded import open_embedded_ledgers, parse_file_uri
+
+        return open_embedded_ledgers(
+            parse_file_uri(uri),
+            settings=settings,
+            placement=placement,
+            pool_settings=pool_settings,
+            store_settings=store_settings,
+            tls=tls,
+            runtime=runtime,
+        )
+    return open_ledgers(
+        uri,
+        settings=settings,
+        placement=placement,
+        pool_settings=pool_settings,
+        store_settings=store_settings,
+        tls=tls,
+        runtime=runtime,
+    )
+
+
 def parse(uri: str) -> StreamUri:
     """Raises `InvalidUri`, also for what is planned, and for what another door takes."""
-    scheme = uri.partition(":")[0].lower() if ":" in uri else ""
+    scheme = _scheme(uri)
     if scheme in _PLANNED:
         hint = f"Start bookies with `quire bookie run`. What works today: {_WORKS}."
         raise InvalidUri(f"{uri!r} leads nowhere: {_PLANNED[scheme]}", hint=hint, uri=uri)
@@ -93,3 +148,7 @@ def parse(uri: str) -> StreamUri:
             uri=uri,
         )
     return parse_stream_uri(uri)
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition(":")[0].lower() if ":" in uri else ""

@@ -27,6 +27,7 @@
     │   ├── BookieRegistered         another live process registered under the same bookie id
     │   ├── WrongDisk                a bookie's directories are not those that its cookie names
     │   ├── FolderInUse              another live process works in the same folder
+    │   ├── FolderUnusable           the folder is none, or may not be written
     │   ├── NoSuchEntry              a bookie has the ledger, and not this entry
     │   ├── LedgerFenced             another client recovers, or recovered, this ledger
     │   ├── LedgerClosed             the ledger is closed, or this handle of it is
@@ -250,6 +251,12 @@ class FolderInUse(Refused):
     """Another live process works in the folder."""
 
     hint = "Stop that process first; two of them would destroy each other's data."
+
+
+class FolderUnusable(Refused):
+    """The folder cannot be worked in: it is not one, it may not be written, or its disk does not answer."""
+
+    hint = "Name a folder that this user may write to."
 
 
 class NoSuchEntry(Refused):

@@ -11,9 +11,9 @@ import pytest
 
 import quire
 from quire import sync
-from quire.client import connect
+from quire.client import connect, ledgers
 from quire.ledger.advanced import AdvancedWriter
-from quire.ledger.client import LedgerClient, open_ledgers
+from quire.ledger.client import LedgerClient
 from quire.ledger.reader import LedgerReader
 from quire.ledger.writer import LedgerWriter
 from quire.stream.namespace import Namespace
@@ -106,7 +106,7 @@ def test_twins_are_documented_alike(original: type, mirror: type) -> None:
             assert member.__doc__ == twin.__doc__, name
 
 
-@pytest.mark.parametrize(("original", "mirror"), [(connect, sync.connect), (open_ledgers, sync.ledgers)])
+@pytest.mark.parametrize(("original", "mirror"), [(connect, sync.connect), (ledgers, sync.ledgers)])
 def test_both_doors_take_the_same_arguments(original: Callable[..., Any], mirror: Callable[..., Any]) -> None:
     assert inspect.signature(mirror, eval_str=True).parameters == inspect.signature(original, eval_str=True).parameters
     assert inspect.signature(mirror, eval_str=True).return_annotation == answer(original)

@@ -73,6 +73,8 @@ class BookieFolders:
 
     data: str
     journals: tuple[str, ...] = ()
+    moves_with: str | None = None
+    """A folder above all of them that may be moved as a whole: the cookie names them as seen from there."""
 
     def __post_init__(self) -> None:
         journals = self.journals or (f"{self.data}/journal",)
@@ -89,6 +91,14 @@ class BookieFolders:
     def all(self) -> tuple[str, ...]:
         """Every folder, the data folder first."""
         return (self.data, *self.journals)
+
+    def cookie(self, bookie_id: BookieId, instance_id: str | None) -> Cookie:
+        """What the folders and the store have to agree on."""
+
+        def named(path: str) -> str:
+            return path if self.moves_with is None else os.path.relpath(path, self.moves_with)
+
+        return Cookie(bookie_id, tuple(map(named, self.journals)), (named(self.data),), instance_id=instance_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +140,7 @@ async def prove_identity(
     store raises. A cookie of an older layout version that matches is written anew.
     """
     disk = runtime.disk
-    wanted = Cookie(bookie_id, folders.journals, (folders.data,), instance_id=instance_id)
+    wanted = folders.cookie(bookie_id, instance_id)
     stored = await _in_store(bookies, bookie_id)
     found = {folder: await _in_folder(disk, folder) for folder in folders.all}
     data = [path for folder in folders.all for path in await _data_in(disk, folder, folders)]

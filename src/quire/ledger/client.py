@@ -150,8 +150,9 @@ class LedgerClient:
             )
             async with deadline.or_raise(lambda: uncreated_error(with_id, deadline)):
                 stored = await self.ledgers_metadata.create(metadata, with_id=with_id)
-        if quorum.ack == 1:
-            _log.warning("ledger.single_ack", ledger_id=stored.ledger_id)  # One lost disk loses acknowledged entries.
+        if quorum.ack == 1 < len(self.pool.writable):
+            # One lost disk loses acknowledged entries, and there would have been others.
+            _log.warning("ledger.single_ack", ledger_id=stored.ledger_id)
         return stored
 
     async def _reachable_ensemble(

@@ -23,6 +23,10 @@ class StoreSettings:
     """Whether a store that is a file may be created. Commands that only look say no, so that a mistyped name is an
     error and leaves nothing behind."""
 
+    sole_user: bool = False
+    """Whether whoever opens a store that is a file has made sure that nobody else uses it. Sessions that are left in
+    it are then those of processes that died, and end at once instead of when their time is up."""
+
     def __post_init__(self) -> None:
         for seconds in (self.operation_timeout_s, self.session_timeout_s):
             if not 0 < seconds <= TIMEOUT_S_MAX:  # Also refuses NaN.

@@ -2,6 +2,7 @@
 
 from quire.runtime.clock import AsyncioClock, Clock
 from quire.runtime.disk import Buffer, Disk, DiskUsage, File, FileLock, StrPath, read_file, replace_file
+from quire.runtime.local_network import LocalNetwork
 from quire.runtime.network import AsyncioNetwork, Network, Server
 from quire.runtime.os_disk import OsDisk
 from quire.runtime.rng import Rng, SystemRng
@@ -16,6 +17,7 @@ __all__ = [
     "DiskUsage",
     "File",
     "FileLock",
+    "LocalNetwork",
     "Network",
     "OsDisk",
     "Rng",

@@ -133,7 +133,7 @@ class AsyncioNetwork:
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
-    ) -> "AsyncioServer":
+    ) -> Server:
         loop = asyncio.get_running_loop()
         accepted = AcceptedConnections()
         listener = await loop.create_server(

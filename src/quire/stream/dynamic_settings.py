@@ -147,8 +147,8 @@ def adopted(running: StreamSettings, newest: StreamSettings) -> StreamSettings:
 class DynamicSettings:
     """The settings of all streams of a namespace, as they are now. Made by `follow_settings`."""
 
-    def __init__(self, base: StreamSettings, file: SettingsFile = NO_FILE) -> None:
-        self.base, self._file = base, file
+    def __init__(self, base: StreamSettings, file: SettingsFile = NO_FILE, *, copies_max: int | None = None) -> None:
+        self.base, self._file, self._copies_max = base, file, copies_max
 
     def of(self, stream: str, **overrides: object) -> StreamSettings:
         """Those of one stream. `overrides` count before everything else. Raises `InvalidArgument`."""
@@ -158,7 +158,8 @@ class DynamicSettings:
                 f"streams have no setting {unknown[0]!r}",
                 hint=f"There are: {', '.join(field.name for field in fields(StreamSettings))}.",
             )
-        return self._combine(stream, overrides)
+        settings = self._combine(stream, overrides)
+        return settings if self._copies_max is None else settings.with_copies_at_most(self._copies_max)
 
     def _combine(self, stream: str, overrides: Changes) -> StreamSettings:
         """Two patterns may fit one stream and not each other: then the file is left out rather than the stream."""
@@ -175,19 +176,25 @@ class DynamicSettings:
 
 @asynccontextmanager
 async def follow_settings(
-    runtime: Runtime, base: StreamSettings, path: StrPath | None, *, reload_interval_s: float = RELOAD_INTERVAL_S
+    runtime: Runtime,
+    base: StreamSettings,
+    path: StrPath | None,
+    *,
+    reload_interval_s: float = RELOAD_INTERVAL_S,
+    copies_max: int | None = None,
 ) -> AsyncIterator[DynamicSettings]:
     """Settings that follow the file at `path` while the block runs; without a path, `base` and nothing else.
 
-    Raises `InvalidArgument` if the file is missing, or wrong, at the beginning: nobody knows then what was meant.
+    With `copies_max` nobody gets more copies than that, whatever is asked for. Raises `InvalidArgument` if the file is
+    missing, or wrong, at the beginning: nobody knows then what was meant.
     """
     if path is None:
-        yield DynamicSettings(base)
+        yield DynamicSettings(base, copies_max=copies_max)
         return
     if not reload_interval_s > 0:
         raise InvalidArgument(f"{reload_interval_s} s is no interval to read a file in")
     content = await _read(runtime, path)
-    settings = DynamicSettings(base, _parse(content, base, path))
+    settings = DynamicSettings(base, _parse(content, base, path), copies_max=copies_max)
     follower = asyncio.create_task(
         _follow(runtime, settings, path, content, reload_interval_s), name=f"follow the settings in {path}"
     )

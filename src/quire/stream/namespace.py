@@ -302,19 +302,23 @@ async def open_namespace(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
+    copies_max: int | None = None,
 ) -> AsyncIterator[Namespace]:
     """Open the namespace at `uri` and the ledger cluster that it is bound to.
 
     With `create` the namespace's node is made if it is missing, and in a store of this machine it is bound to the
     ledgers at `/ledgers` if nothing says where they are. `client_id` is how others see us in locks; unless given, it is
-    host and process. `settings_file` is followed as `quire.stream.dynamic_settings` says.
+    host and process. `settings_file` is followed as `quire.stream.dynamic_settings` says. `copies_max` is for a cluster
+    that will never have more bookies: settings that ask for more copies get as many as there can be.
 
     Raises `InvalidUri`, `NotBound`, `NotInitialised` if there is no ledger cluster where the binding says, and what
     opening a metadata store raises.
     """
     parsed, runtime = parse_stream_uri(uri) if isinstance(uri, str) else uri, runtime or real_runtime()
     async with (
-        follow_settings(runtime, settings, settings_file, reload_interval_s=reload_interval_s) as dynamic,
+        follow_settings(
+            runtime, settings, settings_file, reload_interval_s=reload_interval_s, copies_max=copies_max
+        ) as dynamic,
         open_bound(parsed, create=create, settings=store_settings, runtime=runtime) as (store, found),
         open_ledgers(
             bound_ledgers(parsed, found),

@@ -5,8 +5,8 @@ one. All clients of a stream should agree on `digest` and `password`; everything
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Self
 
 from quire.codec.stream.compression import Compression
 from quire.codec.stream.limits import RECORDS_BYTES_MAX
@@ -143,6 +143,12 @@ class StreamSettings:
     @property
     def codec(self) -> Compression:
         return _COMPRESSIONS[self.compression]
+
+    def with_copies_at_most(self, bookies: int) -> Self:
+        """The same where there are only so many bookies: as many copies, and acknowledgements, as there can be."""
+        ensemble, write_quorum = min(self.ensemble, bookies), min(self.write_quorum, bookies)
+        ack_quorum = min(self.ack_quorum, write_quorum)
+        return replace(self, ensemble=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum)
 
     def _problem(self) -> str | None:
         _ = self.quorum  # Raises by itself.

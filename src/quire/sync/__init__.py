@@ -1,6 +1,6 @@
 """Quire for blocking code: the same doors, and behind them the same methods, without `async` and `await`.
 
-    with quire.sync.connect("distributedlog://zk1:2181;zk2:2181/ns") as client:
+    with quire.sync.connect("file:./data") as client:
         with client.open_writer("orders") as writer:
             writer.append(b"paid")
         with client.open_reader("orders") as reader:
@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from quire import client as async_client
-from quire.ledger.client import open_ledgers
 from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
@@ -89,7 +88,7 @@ def ledgers(
     runtime: Runtime | None = None,
 ) -> AbstractContextManager[LedgerClient]:
     """The ledgers of the cluster at `uri`, for a `with` block. See `quire.ledgers`."""
-    opening = open_ledgers(
+    opening = async_client.ledgers(
         uri,
         settings=settings,
         placement=placement,

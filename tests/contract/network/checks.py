@@ -9,6 +9,7 @@ from quire.runtime import Network
 Check = Callable[[Network], Coroutine[Any, Any, None]]
 OnNetwork = Callable[[Check], None]
 
+NETWORKS = ["asyncio", "local", *(f"sim-{seed}" for seed in range(1, 6))]
 LOOPBACK = "127.0.0.1"
 DEADLINE_S = 20.0
 

@@ -4,21 +4,23 @@ import asyncio
 
 import pytest
 
-from quire.runtime import AsyncioNetwork
+from quire.runtime import AsyncioNetwork, LocalNetwork, Network
 from quire.testing import Simulation, simulate
-from tests.contract.network.checks import Check, OnNetwork
+from tests.contract.network.checks import NETWORKS, Check, OnNetwork
+
+REAL: dict[str, type[Network]] = {"asyncio": AsyncioNetwork, "local": LocalNetwork}
 
 
-@pytest.fixture(params=["asyncio", *(f"sim-{seed}" for seed in range(1, 6))])
+@pytest.fixture(params=NETWORKS)
 def on_network(request: pytest.FixtureRequest) -> OnNetwork:
-    """Runs a check: on real sockets of the loopback interface, and in simulations of several seeds."""
+    """Runs a check: on real sockets, of the loopback interface and in pairs, and in simulations of several seeds."""
 
     async def simulated(sim: Simulation, check: Check) -> None:
         await check(sim.host("machine").runtime.network)
 
     def run(check: Check) -> None:
-        if request.param == "asyncio":
-            asyncio.run(check(AsyncioNetwork()))
+        if request.param in REAL:
+            asyncio.run(check(REAL[request.param]()))
         else:
             simulate(int(request.param.removeprefix("sim-")), lambda sim: simulated(sim, check), time_limit_s=600)
 

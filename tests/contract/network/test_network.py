@@ -10,6 +10,7 @@ from quire.runtime.network import write_parts
 from tests.contract.network.checks import (
     DEADLINE_S,
     LOOPBACK,
+    NETWORKS,
     Accepting,
     BufferedRecorder,
     OnNetwork,
@@ -95,6 +96,7 @@ def test_nobody_listening_means_refused(on_network: OnNetwork) -> None:
     on_network(check)
 
 
+@pytest.mark.parametrize("on_network", [each for each in NETWORKS if each != "local"], indirect=True)
 def test_both_ends_know_their_addresses(on_network: OnNetwork) -> None:
     async def check(network: Network) -> None:
         accepting = Accepting()

@@ -198,6 +198,16 @@ async def test_a_session_granted_before_a_reboot_has_lapsed(uri: str) -> None:
             await eventually(gone)
 
 
+async def test_a_sole_user_ends_the_sessions_of_the_dead_at_once(uri: str) -> None:
+    long = StoreSettings(session_timeout_s=3600.0)
+    async with open_store(uri, settings=long) as dead:
+        await dead.create("/owned", ephemeral=True)
+        async with open_store(uri, settings=long) as store:
+            assert await store.exists("/owned") is not None
+        async with open_store(uri, settings=StoreSettings(sole_user=True)) as store:
+            assert await store.exists("/owned") is None
+
+
 async def test_many_processes_may_create_the_file_at_once(
     tmp_path: Path, started: list["subprocess.Popen[bytes]"]
 ) -> None:

@@ -1,13 +1,12 @@
 """The async door with a real bookie behind it: a stream's whole life by name."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import quire
 from quire.client import Client
-from quire.errors import InvalidUri, NoSuchStream, NotBound, StreamSealed
+from quire.errors import NoSuchStream, NotBound, StreamSealed
 from tests.integration.stream.one_bookie import SETTINGS, STORE, OneBookie, one_bookie
 
 pytestmark = pytest.mark.timeout(120)
@@ -59,9 +58,3 @@ async def test_a_namespace_is_made_if_that_is_wished(cluster: OneBookie) -> None
     async with quire.connect(uri, create=True, settings=SETTINGS, store_settings=STORE) as client:
         await segment(client, "orders", range(3))
         assert await client.list_streams() == ["orders"]
-
-
-async def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InvalidUri, match="not there yet"):
-        async with quire.connect(f"file:{tmp_path}"):
-            pass

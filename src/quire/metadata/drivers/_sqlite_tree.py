@@ -292,6 +292,10 @@ class SqliteTree:
         for session in self._lapsed(but):
             self.end_session(session)
 
+    def end_all_sessions(self, *, but: SessionId) -> None:
+        for row in self._db.execute("SELECT id FROM sessions WHERE id != ?", (but,)).fetchall():
+            self.end_session(SessionId(row[0]))
+
     def _lapsed(self, but: SessionId) -> list[SessionId]:
         now_s = time.monotonic()
         rows = self._db.execute(

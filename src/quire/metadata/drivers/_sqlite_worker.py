@@ -121,7 +121,10 @@ class SqliteWorker:
             )
             with tree.writing(self._settings.operation_timeout_s):
                 lease = self._begin_session(tree)
-                tree.end_lapsed_sessions(but=lease.session)
+                if self._settings.sole_user:
+                    tree.end_all_sessions(but=lease.session)
+                else:
+                    tree.end_lapsed_sessions(but=lease.session)
             self._lease, self._seen_revision = lease, tree.revision()
         except BaseException as error:
             if tree is not None:

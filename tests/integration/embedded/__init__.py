@@ -1,0 +1,1 @@
+"""A log in a folder, as an application uses it."""

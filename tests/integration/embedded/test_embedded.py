@@ -1,0 +1,212 @@
+"""A log in a folder: what is acknowledged stays, one process at a time, and errors that say what to do."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import quire
+from quire.errors import FolderInUse, FolderUnusable, QuireError, WrongDisk
+from quire.stream.settings import StreamSettings
+from quire.types import DLSN
+
+DEADLINE_S = 60.0
+
+
+async def payloads(client: quire.Client, stream: str = "orders") -> list[bytes]:
+    """All that is in a stream now."""
+    await client.seal_stream(stream)
+    async with client.open_reader(stream) as reader:
+        return [record.payload async for record in reader]
+
+
+@contextmanager
+def program(folder: Path, task: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.integration.embedded.program", str(folder), task]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_what_was_written_is_there_when_the_folder_is_opened_again(tmp_path: Path) -> None:
+    uri = f"file:{tmp_path}/data"
+    for number in range(3):
+        async with quire.connect(uri) as client, client.open_writer("orders") as writer:
+            await writer.append_many([f"{number}.{each}".encode() for each in range(100)])
+    async with quire.connect(uri) as client:
+        assert await client.list_streams() == ["orders"]
+        expected = [f"{number}.{each}".encode() for number in range(3) for each in range(100)]
+        assert await payloads(client) == expected
+
+
+async def test_a_reader_tails_what_the_same_process_writes(tmp_path: Path) -> None:
+    async with (
+        quire.connect(f"file:{tmp_path}") as client,
+        client.open_writer("orders") as writer,
+        client.open_reader("orders", start="latest") as reader,
+    ):
+        for number in range(20):
+            dlsn = await writer.append(str(number).encode())
+            record = await anext(reader)
+            assert (record.dlsn, record.payload) == (dlsn, str(number).encode())
+
+
+def test_blocking_programs_have_the_same_door(tmp_path: Path) -> None:
+    with quire.sync.connect(f"file:{tmp_path}") as client:
+        with client.open_writer("orders") as writer:
+            written = [writer.append(b"paid", txid=7)]
+        with client.open_reader("orders") as reader:
+            assert [next(reader).dlsn] == written
+
+
+async def test_ledgers_are_in_the_folder_too(tmp_path: Path) -> None:
+    async with (
+        quire.ledgers(f"file:{tmp_path}") as ledgers,
+        ledgers.create(ensemble=1, write_quorum=1, ack_quorum=1) as ledger,
+    ):
+        await ledger.append(b"entry")
+    async with quire.ledgers(f"file:{tmp_path}") as ledgers, ledgers.open(ledger.id) as reader:
+        assert [entry.payload async for entry in reader.read()] == [b"entry"]
+
+
+async def test_settings_for_a_cluster_work_in_a_folder(tmp_path: Path) -> None:
+    """As a program brings them along that is moved from the one to the other by its URI."""
+    settings = StreamSettings(ensemble=5, write_quorum=3, ack_quorum=2)
+    async with quire.connect(f"file:{tmp_path}", settings=settings) as client:
+        async with client.open_writer("orders") as writer:
+            await writer.append(b"one")
+        async with client.open_writer("orders", ensemble=3) as writer:
+            await writer.append(b"two")
+        assert await payloads(client) == [b"one", b"two"]
+
+
+async def test_namespaces_in_one_folder_know_nothing_of_each_other(tmp_path: Path) -> None:
+    for team in ("a", "b"):
+        async with quire.connect(f"file:{tmp_path}?namespace=/teams/{team}") as client:
+            assert await client.list_streams() == []
+            await client.create_stream(f"of-{team}")
+    async with quire.connect(f"file:{tmp_path}") as client:
+        assert await client.list_streams() == []
+    async with quire.connect(f"file:{tmp_path}?namespace=/teams/a") as client:
+        assert await client.list_streams() == ["of-a"]
+
+
+# --- Killed, moved
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+async def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path: Path, rounds: int) -> None:
+    acknowledged: list[str] = []
+    for life in range(rounds):
+        with program(tmp_path, "write") as process:
+            assert process.stdout is not None
+            for _ in range(50 + 37 * life):
+                acknowledged += process.stdout.readline().split()
+            process.kill()
+            acknowledged += process.stdout.read().rpartition("\n")[0].split()
+    settings = StreamSettings(lock_timeout_s=0.0)  # Nobody waits for the session of a process that died.
+    async with quire.connect(f"file:{tmp_path}", settings=settings) as client:
+        await client.seal_stream("orders")
+        async with client.open_reader("orders") as reader:
+            found = [str(record.dlsn) async for record in reader]
+    assert set(acknowledged) <= set(found)
+    assert found == sorted(found, key=DLSN.parse)
+
+
+async def test_a_folder_may_be_moved(tmp_path: Path) -> None:
+    async with quire.connect(f"file:{tmp_path}/here") as client, client.open_writer("orders") as writer:
+        await writer.append(b"paid")
+    (tmp_path / "here").rename(tmp_path / "there")
+    async with quire.connect(f"file:{tmp_path}/there") as client:
+        assert await payloads(client) == [b"paid"]
+
+
+async def test_a_path_is_that_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with quire.connect("file:data") as client:
+        monkeypatch.chdir("elsewhere")
+        async with client.open_writer("orders") as writer:
+            await writer.append(b"paid")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "elsewhere"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_no_port_is_open(tmp_path: Path) -> None:
+    with program(tmp_path, "ports") as process:
+        said, _ = process.communicate(timeout=DEADLINE_S)
+    assert said == "listening on []\n"
+
+
+# --- Refused
+
+
+async def test_a_second_process_is_told_who_has_the_folder(tmp_path: Path) -> None:
+    with program(tmp_path, "hold") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        with pytest.raises(FolderInUse, match=rf"in use by program.py \(process {process.pid}\)") as refused:
+            async with quire.connect(f"file:{tmp_path}"):
+                pass
+        assert f"quire up --data {tmp_path}" in refused.value.hint
+        process.communicate(timeout=DEADLINE_S)
+    async with quire.connect(f"file:{tmp_path}") as client:
+        assert await client.list_streams() == []
+
+
+async def test_a_second_client_of_the_same_process_is_told_so(tmp_path: Path) -> None:
+    async with quire.connect(f"file:{tmp_path}") as client:
+        with pytest.raises(FolderInUse, match="in use by") as refused:
+            async with quire.connect(f"file:{tmp_path}"):
+                pass
+        assert refused.value.hint.startswith("This program has it open already")
+        await client.create_stream("orders")  # The first one never noticed.
+
+
+async def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("something else")
+    for path in ("file", "file/below"):
+        with pytest.raises(FolderUnusable, match="is not a folder"):
+            async with quire.connect(f"file:{tmp_path}/{path}"):
+                pass
+    assert (tmp_path / "file").read_text() == "something else"
+
+
+async def test_a_folder_that_may_not_be_written_is_named() -> None:
+    with pytest.raises(FolderUnusable, match="/proc/quire") as refused:  # Nobody creates folders there, not even root.
+        async with quire.connect("file:/proc/quire"):
+            pass
+    assert refused.value.hint
+
+
+async def test_an_emptied_bookie_is_found_out(tmp_path: Path) -> None:
+    async with quire.connect(f"file:{tmp_path}") as client, client.open_writer("orders") as writer:
+        await writer.append(b"paid")
+    for path in sorted((tmp_path / "bookie-1").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    with pytest.raises(WrongDisk, match="bookie-1"):
+        async with quire.connect(f"file:{tmp_path}"):
+            pass
+
+
+async def test_errors_say_why_nothing_can_be_written(tmp_path: Path) -> None:
+    async with quire.connect(f"file:{tmp_path}") as client, client.open_writer("orders") as writer:
+        await writer.append(b"paid")
+    (tmp_path / "bookie-1" / "READ_ONLY").write_text("moving to a larger disk")
+    with pytest.raises(QuireError) as refused:
+        await write_where_nothing_can_be_written(tmp_path)
+    why = "an operator made the bookie read-only: moving to a larger disk"
+    assert refused.value.__notes__ == [f"bookie-1, in this process, takes nothing new: {why}"]
+
+
+async def write_where_nothing_can_be_written(folder: Path) -> None:
+    async with quire.connect(f"file:{folder}") as client:
+        async with client.open_reader("orders") as reader:
+            assert (await anext(reader)).payload == b"paid"
+        async with client.open_writer("orders", call_timeout_s=2.0) as writer:
+            await writer.append(b"more")
