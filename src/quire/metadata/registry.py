@@ -1,10 +1,14 @@
-"""From a URI to a store: drivers are found by scheme through package entry points and loaded when first used."""
+"""From a URI to a store: drivers are found by scheme and loaded when first used.
+
+Other packages add drivers of their own as entry points. Ours are listed here: looking through the metadata of all
+installed packages is a good part of the time that a small program takes to start.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, cast
 
 from quire.errors import MissingExtra, UnknownScheme
 from quire.metadata.api import MetadataStore
@@ -13,7 +17,17 @@ from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import MetadataUri, parse_uri
 from quire.runtime import Runtime, real_runtime
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 ENTRY_POINT_GROUP: Final = "quire.metadata"
+
+_OURS: Final = {
+    "memory": "quire.metadata.drivers.memory",
+    "sqlite": "quire.metadata.drivers.sqlite",
+    "zk": "quire.metadata.drivers.zookeeper",
+    "etcd": "quire.metadata.drivers.etcd",
+}
 
 _EXTRA_OF_MODULE: Final = {"kazoo": "zookeeper", "grpc": "etcd"}
 
@@ -38,27 +52,31 @@ async def open_store(
 
 
 def load_driver(scheme: str) -> OpenDriver:
-    """The driver registered for `scheme`. Raises `UnknownScheme` or `MissingExtra`, each saying what to do."""
+    """The driver for `scheme`. Raises `UnknownScheme` or `MissingExtra`, each saying what to do."""
+    if scheme in _OURS:
+        return _load(scheme, lambda: import_module(_OURS[scheme]).open_driver)
     found = _registered()
     if scheme not in found:
-        known = ", ".join(sorted(found)) or "none"
+        known = ", ".join(sorted({*_OURS, *found}))
         raise UnknownScheme(
             f"no metadata driver is installed for {scheme!r}",
             hint=f"Known schemes: {known}. Packages add theirs as entry points of the group {ENTRY_POINT_GROUP!r}.",
             scheme=scheme,
         )
-    return _load(found[scheme])
+    return _load(scheme, found[scheme].load)
 
 
 @cache
-def _registered() -> dict[str, EntryPoint]:
-    """What the installed packages offer. Looking through their metadata takes milliseconds: once is enough."""
+def _registered() -> dict[str, "EntryPoint"]:
+    """What other packages offer."""
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
-def _load(point: EntryPoint) -> OpenDriver:
+def _load(scheme: str, load: Callable[[], object]) -> OpenDriver:
     try:
-        return cast(OpenDriver, point.load())
+        return cast(OpenDriver, load())
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if module in ("", "quire"):
@@ -66,8 +84,8 @@ def _load(point: EntryPoint) -> OpenDriver:
         extra = _EXTRA_OF_MODULE.get(module)
         install = f"quirelog[{extra}]" if extra else module
         raise MissingExtra(
-            f"the metadata driver {point.name!r} needs the module {module!r}, which is not installed",
+            f"the metadata driver {scheme!r} needs the module {module!r}, which is not installed",
             hint=f"Run: pip install '{install}'",
-            scheme=point.name,
+            scheme=scheme,
             module=module,
         ) from error

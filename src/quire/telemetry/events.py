@@ -6,36 +6,69 @@
 Events are records of the standard `logging` loggers below "quire", so that a program which embeds Quire sees, filters
 and formats them as it does all others; without any configuration they go nowhere. Such a record's message reads
 `disk.almost_full free_bytes=12`, and it has the attributes `event` and `facts`. Only commands call `configure`.
+
+structlog, which draws the lines for people, takes a good part of a program's start to load: only those who look at such
+lines wait for it.
 """
 
 import json as json_format
 import logging
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO, cast
-
-import structlog
-
-Logger = structlog.stdlib.BoundLogger
+from typing import Any, Final, Self, TextIO
 
 _ROOT: Final = "quire"
 _OURS: Final = "quire-events"  # The name of the handler that `configure` puts in place.
-_STACK_FRAMES: Final = 4  # Between a record and the code that logged it; the first three are structlog's.
+_STACK_FRAMES: Final = 3  # Between a record and the code that logged it: ours.
 
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())  # Else `logging` writes warnings to stderr by itself.
 
 
+class Logger:
+    """Writes events to one standard logger. The facts it was made with are part of each of them."""
+
+    __slots__ = ("_facts", "_to")
+
+    def __init__(self, to: logging.Logger, facts: dict[str, object]) -> None:
+        self._to, self._facts = to, facts
+
+    def bind(self, **facts: object) -> Self:
+        """The same with more facts."""
+        return type(self)(self._to, {**self._facts, **facts})
+
+    def debug(self, event: str, **facts: Any) -> None:
+        self._log(logging.DEBUG, event, facts)
+
+    def info(self, event: str, **facts: Any) -> None:
+        self._log(logging.INFO, event, facts)
+
+    def warning(self, event: str, **facts: Any) -> None:
+        self._log(logging.WARNING, event, facts)
+
+    def error(self, event: str, **facts: Any) -> None:
+        self._log(logging.ERROR, event, facts)
+
+    def critical(self, event: str, **facts: Any) -> None:
+        self._log(logging.CRITICAL, event, facts)
+
+    def exception(self, event: str, **facts: Any) -> None:
+        """An error, with that which is being handled."""
+        self._log(logging.ERROR, event, {"exc_info": True, **facts})
+
+    def _log(self, level: int, event: str, facts: dict[str, Any]) -> None:
+        if self._to.isEnabledFor(level):
+            exc_info = facts.pop("exc_info", None)
+            facts = {**self._facts, **facts}
+            message = " ".join([event, *(f"{name}={_shown(value)}" for name, value in facts.items())])
+            extra = {"event": event, "facts": facts}
+            # As an argument: a message may contain a percent sign.
+            self._to.log(level, "%s", message, exc_info=exc_info, extra=extra, stacklevel=_STACK_FRAMES)
+
+
 def logger(name: str, **facts: object) -> Logger:
     """The logger "quire.`name`". The facts are part of each of its events."""
-    wrapped = structlog.wrap_logger(
-        logging.getLogger(f"{_ROOT}.{name}"),
-        processors=[structlog.stdlib.filter_by_level, _to_record],
-        wrapper_class=Logger,
-        context_class=dict,
-        cache_logger_on_first_use=True,
-    )
-    return cast(Logger, wrapped.bind(**facts))
+    return Logger(logging.getLogger(f"{_ROOT}.{name}"), facts)
 
 
 def configure(*, json: bool | None = None, level: str = "INFO", stream: TextIO | None = None) -> None:
@@ -55,14 +88,6 @@ def configure(*, json: bool | None = None, level: str = "INFO", stream: TextIO |
         root.removeHandler(old)
     root.addHandler(handler)
     logging.getLogger(_ROOT).setLevel(level)
-
-
-def _to_record(_: object, __: str, facts: MutableMapping[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
-    """Turn an event into the arguments of a `logging.Logger` method."""
-    event, exc_info = str(facts.pop("event", "")), facts.pop("exc_info", None)
-    message = " ".join([event, *(f"{name}={_shown(value)}" for name, value in facts.items())])
-    extra = {"event": event, "facts": dict(facts)}
-    return (message,), {"extra": extra, "exc_info": exc_info, "stacklevel": _STACK_FRAMES}
 
 
 def _shown(value: object) -> str:
@@ -97,6 +122,8 @@ def _json_line(line: dict[str, Any]) -> str:
 
 
 def _readable(*, colours: bool) -> Callable[[dict[str, Any]], str]:
+    import structlog.dev
+
     console = structlog.dev.ConsoleRenderer(
         colors=colours,
         repr_native_str=True,  # Control characters of a value must not reach the terminal.

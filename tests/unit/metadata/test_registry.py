@@ -1,7 +1,8 @@
 """Drivers are found by scheme; what is missing is named, with what to install or write."""
 
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -10,8 +11,7 @@ from quire.metadata import open_store
 from quire.metadata.registry import ENTRY_POINT_GROUP, _load, load_driver
 
 
-def test_the_four_drivers_of_the_package_are_registered() -> None:
-    assert {point.name for point in entry_points(group=ENTRY_POINT_GROUP)} >= {"memory", "sqlite", "zk", "etcd"}
+def test_the_four_drivers_of_the_package_are_known() -> None:
     for scheme in ("memory", "sqlite", "zk", "etcd"):
         assert callable(load_driver(scheme))
 
@@ -37,12 +37,12 @@ def test_a_missing_library_is_named_with_the_extra_to_install(
 def test_a_driver_of_another_package_that_misses_a_module_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("consul", "surely_not_installed.driver:open_driver", ENTRY_POINT_GROUP)
     with pytest.raises(MissingExtra, match="surely_not_installed"):
-        _load(point)
+        _load("consul", point.load)
 
 
 def test_a_broken_installation_of_our_own_is_not_blamed_on_an_extra() -> None:
     with pytest.raises(ModuleNotFoundError):
-        _load(EntryPoint("broken", "quire.metadata.drivers.surely_not_there:open_driver", ENTRY_POINT_GROUP))
+        _load("broken", lambda: import_module("quire.metadata.drivers.surely_not_there"))
 
 
 async def test_a_malformed_uri_is_refused_before_anything_is_loaded() -> None:
