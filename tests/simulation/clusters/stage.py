@@ -181,12 +181,14 @@ class Stage:
             await asyncio.sleep(0.1)
 
     async def _away(self) -> list[str]:
-        """Bookies that should serve and do not: those that are down, about to stop, or not registered yet."""
+        """Bookies that should serve and do not: those that are down, about to stop, not registered yet, or read-only
+        because they have not seen yet that there is room again.
+        """
         listing = await self.cluster.bookies.listing()
         return [
             bookie.host.name
             for bookie in self.bookies
             if not (bookie.is_running and bookie.bookie.failure is None)
-            or bookie_id(bookie.host.name) not in listing.writable | listing.readonly
+            or bookie_id(bookie.host.name) not in listing.writable
             if bookie_id(bookie.host.name) not in self.lost
         ]
