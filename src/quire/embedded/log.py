@@ -34,6 +34,7 @@ from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, StoreSettings, attach_cluster, init_cluster, open_store
 from quire.protocol.placement import Placement
+from quire.rpc import ChannelSettings
 from quire.runtime import LocalNetwork, Runtime, StrPath, real_runtime
 from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
 from quire.stream.namespace import Namespace, open_namespace
@@ -56,8 +57,21 @@ _STORAGE: Final = StorageSettings(
 _SPACE: Final = SpaceSettings(free_bytes_min=64 << 20, reserve_bytes=0)
 _GARBAGE: Final = GarbageSettings(interval_s=60.0)
 
-# An application may stop its event loop, in a debugger or in a long calculation. Nobody else waits for its sessions.
+# An application may stop its event loop, in a debugger or in a long calculation, and the bookies with it: no answer means
+# nothing for a long time. There is no other bookie to turn to, and nobody waits for our sessions.
+_PATIENCE_S: Final = 300.0
 _SESSION_S: Final = 3600.0
+_POOL: Final = PoolSettings(
+    channel=ChannelSettings(connect_timeout_s=_PATIENCE_S, request_timeout_s=_PATIENCE_S), lookup_timeout_s=_PATIENCE_S
+)
+_LEDGERS: Final = LedgerSettings(
+    read_timeout_s=_PATIENCE_S,
+    speculative_read_s=0.0,
+    speculative_poll_s=0.0,
+    read_patience_s=_PATIENCE_S,
+    change_timeout_s=_PATIENCE_S,
+    append_timeout_s=_PATIENCE_S,
+)
 
 
 @asynccontextmanager
@@ -90,9 +104,9 @@ async def open_embedded(
                 client_id=client_id,
                 settings_file=settings_file,
                 reload_interval_s=reload_interval_s,
-                ledger_settings=ledger_settings,
+                ledger_settings=ledger_settings or _LEDGERS,
                 placement=placement,
-                pool_settings=pool_settings,
+                pool_settings=pool_settings or _POOL,
                 store_settings=store_settings,
                 tls=tls,
                 runtime=runtime,
@@ -119,7 +133,7 @@ async def open_embedded_ledgers(
                 uri.folder.ledgers.text,
                 settings=settings,
                 placement=placement,
-                pool_settings=pool_settings,
+                pool_settings=pool_settings or _POOL,
                 store_settings=store_settings,
                 tls=tls,
                 runtime=runtime,
@@ -149,8 +163,8 @@ async def _serve(
             async with asyncio.TaskGroup() as starting:
                 for bookie in bookies:
                     starting.create_task(stack.enter_async_context(bookie))
-        except* QuireError as errors:
-            raise _first(errors) from None
+        except ExceptionGroup as errors:
+            raise _first(errors) from errors
         yield runtime, patient, bookies
 
 
@@ -181,9 +195,9 @@ def _bookie_settings(folder: DataFolder, number: int) -> BookieSettings:
     )
 
 
-def _first(errors: BaseExceptionGroup[QuireError]) -> QuireError:
+def _first(errors: ExceptionGroup[Exception]) -> Exception:
     error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    return _first(error) if isinstance(error, ExceptionGroup) else error
 
 
 @contextmanager

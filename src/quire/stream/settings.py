@@ -86,8 +86,8 @@ class StreamSettings:
     roll_bytes: int = SEGMENT_BYTES_MAX
     """A segment is that large before the next one is begun, if `roll_interval_s` is 0."""
 
-    retention_s: float = 72 * _HOUR_S
-    """Completed segments older than that are deleted. 0 keeps them."""
+    retention_s: float = 0.0
+    """Completed segments older than that are deleted. 0 keeps them: nothing is deleted that nobody asked to."""
 
     retention_bytes: int = 0
     """The oldest completed segments are deleted while the stream has more than this. 0 keeps them."""

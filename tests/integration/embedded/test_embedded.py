@@ -1,7 +1,9 @@
 """A log in a folder: what is acknowledged stays, one process at a time, and errors that say what to do."""
 
+import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +96,24 @@ async def test_namespaces_in_one_folder_know_nothing_of_each_other(tmp_path: Pat
         assert await client.list_streams() == []
     async with quire.connect(f"file:{tmp_path}?namespace=/teams/a") as client:
         assert await client.list_streams() == ["of-a"]
+
+
+async def test_an_application_may_stop_its_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a debugger: a minute goes by between two turns of the loop, for the log as for the application."""
+    loop, away_s = asyncio.get_running_loop(), 0.0
+    monkeypatch.setattr(loop, "time", lambda: time.monotonic() + away_s)
+    async with quire.connect(f"file:{tmp_path}") as client, client.open_writer("orders") as writer:
+        await writer.append(b"one")
+        for turns in range(20):
+            appending = asyncio.create_task(writer.append(b"more"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            away_s += 60.0
+            await appending
+        async with client.open_reader("orders") as reader:
+            for _ in range(21):
+                away_s += 60.0
+                await anext(reader)
 
 
 # --- Killed, moved
