@@ -156,7 +156,7 @@ async def _serve(
         runtime = replace(runtime, network=LocalNetwork())
         await stack.enter_async_context(hold_folder(runtime, folder))
         patient = replace(store_settings or StoreSettings(), session_timeout_s=_SESSION_S)
-        cluster = await stack.enter_async_context(_open_cluster(folder, replace(patient, sole_user=True), runtime))
+        cluster = await _open_cluster(stack, folder, replace(patient, sole_user=True), runtime)
         numbers = folder.bookie_numbers() or list(range(1, _BOOKIES_MIN + 1))
         bookies = [Bookie(runtime, cluster, _bookie_settings(folder, number), tls=tls) for number in numbers]
         try:
@@ -168,15 +168,15 @@ async def _serve(
         yield runtime, patient, bookies
 
 
-@asynccontextmanager
-async def _open_cluster(folder: DataFolder, settings: StoreSettings, runtime: Runtime) -> AsyncIterator[Cluster]:
+async def _open_cluster(
+    stack: AsyncExitStack, folder: DataFolder, settings: StoreSettings, runtime: Runtime
+) -> Cluster:
     try:
-        async with open_store(folder.ledgers, settings=settings, runtime=runtime) as store:
-            try:
-                cluster = await attach_cluster(store, folder.ledgers, runtime, create_layout=False)
-            except NotInitialised:
-                cluster = await init_cluster(store, folder.ledgers, runtime)
-            yield cluster
+        store = await stack.enter_async_context(open_store(folder.ledgers, settings=settings, runtime=runtime))
+        try:
+            return await attach_cluster(store, folder.ledgers, runtime, create_layout=False)
+        except NotInitialised:
+            return await init_cluster(store, folder.ledgers, runtime)
     except OSError as error:
         raise unusable(folder.path, error) from error
 

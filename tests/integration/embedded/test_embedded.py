@@ -204,6 +204,12 @@ async def test_a_folder_that_may_not_be_written_is_named() -> None:
     assert refused.value.hint
 
 
+async def test_errors_of_the_application_are_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(BrokenPipeError, match="its own"):
+        async with quire.connect(f"file:{tmp_path}"):
+            raise BrokenPipeError("its own")
+
+
 async def test_an_emptied_bookie_is_found_out(tmp_path: Path) -> None:
     async with quire.connect(f"file:{tmp_path}") as client, client.open_writer("orders") as writer:
         await writer.append(b"paid")
