@@ -5,38 +5,15 @@ are /healthz and /api/v1/bookie/status. The event loop is the bookie's, so a scr
 Imported only when an admin server starts.
 """
 
-import asyncio
-import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
-
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from quire.bookie.admin import AdminSource
-from quire.errors import QuireError, Refused
+from quire.runtime.http_answers import BadRequest, Handler, admin_application, error_answer, json_body, metrics_answer
 from quire.telemetry.events import logger
 
-BODY_BYTES_MAX: Final = 16 << 10
-BODY_TIMEOUT_S: Final = 10.0  # A client that never sends the rest must not be waited for.
-
-_EOF: Final = b"# EOF\n"  # How OpenMetrics ends.
-
-_Handler = Callable[[Request], Awaitable[Response]]
 _log = logger("bookie.admin")
-
-
-class _BadRequest(Exception):
-    """What the client sent is wrong; the message says how."""
-
-    def __init__(self, message: str, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 class AdminPaths:
@@ -47,7 +24,7 @@ class AdminPaths:
 
     def application(self) -> Starlette:
         bookie = "/api/v1/bookie"
-        paths: dict[str, dict[str, _Handler]] = {
+        paths: dict[str, dict[str, Handler]] = {
             "/healthz": {"GET": self._healthz},
             "/heartbeat": {"GET": self._heartbeat},
             "/metrics": {"GET": self._metrics},
@@ -62,10 +39,7 @@ class AdminPaths:
             f"{bookie}/gc/resume_compaction": {"PUT": self._resume},
             f"{bookie}/last_log_mark": {"GET": self._last_log_mark},
         }
-        return Starlette(
-            routes=[Route(path, _answering(handlers), methods=list(handlers)) for path, handlers in paths.items()],
-            exception_handlers={HTTPException: _not_routed},
-        )
+        return admin_application(paths, _log)
 
     # --- Ours
 
@@ -75,13 +49,7 @@ class AdminPaths:
         return JSONResponse(body, 200 if health.ok else 503)
 
     async def _metrics(self, request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        parts = []
-        for metric in list(self._source.metrics.collect()):  # All of one moment, then written bit by bit.
-            parts.append(encode(_Single(metric)).removesuffix(_EOF))
-            await asyncio.sleep(0)  # Hundreds of lines at once would keep adds waiting for milliseconds.
-        end = _EOF if content_type.startswith("application/openmetrics-text") else b""
-        return Response(b"".join([*parts, end]), headers={"content-type": content_type})
+        return await metrics_answer(request, self._source.metrics)
 
     async def _status(self, request: Request) -> Response:
         health, status = self._source.health(), self._source.status()
@@ -106,7 +74,7 @@ class AdminPaths:
         status = self._source.status()
         if status["running"] and not status["stopping"]:
             return PlainTextResponse("OK")
-        return _error(503, "The bookie has not started whole yet, or is stopping.")
+        return error_answer(503, "The bookie has not started whole yet, or is stopping.")
 
     async def _info(self, request: Request) -> Response:
         status = self._source.status()
@@ -116,9 +84,9 @@ class AdminPaths:
         return JSONResponse({"readOnly": self._source.status()["readonly"]})
 
     async def _set_readonly(self, request: Request) -> Response:
-        wanted = _flag(await _body(request, "readOnly"), "readOnly")
+        wanted = _flag(await json_body(request, "readOnly"), "readOnly")
         if wanted is None:
-            raise _BadRequest('The body must be {"readOnly": true} or {"readOnly": false}.')
+            raise BadRequest('The body must be {"readOnly": true} or {"readOnly": false}.')
         _log.info("admin.set_readonly", readonly=wanted)
         await self._source.set_readonly(wanted)  # Also if it is so already: what an operator wants, only they undo.
         return await self._readonly(request)
@@ -127,7 +95,7 @@ class AdminPaths:
         return JSONResponse({"is_in_force_gc": _word(self._source.status()["gc"]["forced"])})
 
     async def _trigger_gc(self, request: Request) -> Response:
-        body, status = await _body(request, "forceMajor", "forceMinor"), self._source.status()
+        body, status = await json_body(request, "forceMajor", "forceMinor"), self._source.status()
         major, minor = _flag(body, "forceMajor"), _flag(body, "forceMinor")
         major = not status["gc"]["major_suspended"] if major is None else major
         minor = not status["gc"]["minor_suspended"] if minor is None else minor
@@ -173,89 +141,22 @@ class AdminPaths:
         return JSONResponse(marks)
 
 
-def _answering(handlers: dict[str, _Handler]) -> _Handler:
-    """The one place where errors become answers: a client never sees a traceback, and the log has it."""
-
-    async def answer(request: Request) -> Response:
-        handler = handlers["GET" if request.method == "HEAD" else request.method]
-        try:
-            return await handler(request)
-        except _BadRequest as error:
-            return _error(error.status, str(error))
-        except Refused as error:
-            _log.warning("admin.request_refused", method=request.method, path=request.url.path, error=str(error))
-            return _error(409, str(error), hint=error.hint)
-        except Exception as error:
-            _log.error("admin.request_failed", method=request.method, path=request.url.path, exc_info=error)
-            if isinstance(error, QuireError):
-                return _error(500, str(error), hint=error.hint)
-            return _error(500, f"The bookie could not answer: {type(error).__name__}: {error}")
-
-    return answer
-
-
-async def _not_routed(request: Request, error: Exception) -> Response:
-    status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
-    sentence = {404: f"There is no {request.url.path} here.", 405: f"{request.method} is not possible here."}
-    return _error(status, sentence.get(status, str(error)), headers=headers)
-
-
-async def _body(request: Request, *known: str) -> dict[str, object]:
-    """The request's body, a JSON object of known names only; nothing at all counts as an empty one."""
-    data = bytearray()
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                data += chunk
-                if len(data) > BODY_BYTES_MAX:
-                    raise _BadRequest(f"The body may have {BODY_BYTES_MAX} bytes at most.", status=413)
-    except TimeoutError:
-        raise _BadRequest(f"The body did not arrive within {BODY_TIMEOUT_S:g} s.", status=408) from None
-    except ClientDisconnect:
-        raise _BadRequest("The client left before its body had arrived.") from None
-    try:
-        body = json.loads(data) if data.strip() else {}
-    except (ValueError, RecursionError):
-        raise _BadRequest("The body is not JSON.") from None
-    if not isinstance(body, dict):
-        raise _BadRequest("The body must be a JSON object.")
-    if unknown := sorted(set(body) - set(known)):
-        raise _BadRequest(f"Nothing is known of {', '.join(unknown)}; possible: {', '.join(known)}.")
-    return body
-
-
 def _flag(body: dict[str, object], name: str) -> bool | None:
     value = body.get(name)
     if value is None or isinstance(value, bool):
         return value
     if value in ("true", "false"):  # Apache's own scripts send words.
         return value == "true"
-    raise _BadRequest(f"{name} must be true or false.")
+    raise BadRequest(f"{name} must be true or false.")
 
 
 async def _chosen(request: Request, major: str, minor: str) -> tuple[bool, bool]:
-    body = await _body(request, major, minor)
+    body = await json_body(request, major, minor)
     flags = _flag(body, major), _flag(body, minor)
     if flags == (None, None):
-        raise _BadRequest(f"Say which: {major}, {minor}, or both.")
+        raise BadRequest(f"Say which: {major}, {minor}, or both.")
     return flags[0] or False, flags[1] or False
 
 
 def _word(value: bool) -> str:
     return "true" if value else "false"  # Where Apache answers with words instead of truth values.
-
-
-def _error(status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None) -> Response:
-    closing = {"connection": "close"} if status in (408, 413) else {}  # The rest of the body will not be read.
-    body = {"error": message, "hint": hint} if hint else {"error": message}
-    return JSONResponse(body, status, {**(headers or {}), **closing})
-
-
-class _Single:
-    """A collector of one metric."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> list[Metric]:
-        return [self._metric]

@@ -8,22 +8,13 @@ loopback unless told otherwise. starlette and uvicorn are imported when a server
 paths there are and what they answer is in `_admin_paths`.
 """
 
-import asyncio
-import socket
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NotRequired, Protocol, Self, TypedDict
+from typing import Any, NotRequired, Protocol, Self, TypedDict
 
+from quire.runtime.http_server import STOP_TIMEOUT_S, HttpServer
 from quire.telemetry.events import logger
 from quire.telemetry.metrics import Registry
-
-if TYPE_CHECKING:
-    import uvicorn
-    from starlette.applications import Starlette
-
-CONNECTIONS_MAX: Final = 64  # So that nobody uses up the bookie's descriptors through this door.
-KEEP_ALIVE_S: Final = 75  # Longer than scrapes are apart, so that they find their connection open.
-STOP_TIMEOUT_S: Final = 1  # For requests that are under way when the server is told to stop.
 
 _log = logger("bookie.admin")
 
@@ -109,78 +100,12 @@ class AdminServer:
     async def __aenter__(self) -> Self:
         from quire.bookie._admin_paths import AdminPaths
 
-        server = _http_server(AdminPaths(self._source).application())
-        listener = await _listen(self._host, self._port)
-        self.address = listener.getsockname()[:2]
-        serving = asyncio.create_task(server.serve(sockets=[listener]), name="admin")
-        self._stop.push_async_callback(_stop, server, serving, listener)
+        application = AdminPaths(self._source).application()
+        server = HttpServer(application, self._host, self._port, name="admin", stop_timeout_s=STOP_TIMEOUT_S)
+        await self._stop.enter_async_context(server)
+        self.address = server.address
         _log.info("admin.listening", host=self.address[0], port=self.address[1])
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stop.aclose()
-
-
-async def _stop(server: "uvicorn.Server", serving: asyncio.Task[None], listener: socket.socket) -> None:
-    """Close idle connections at once, let the others have their answer, and leave nothing behind, also if cancelled."""
-    server.should_exit = True
-    try:
-        await serving
-    finally:
-        for accepting in getattr(server, "servers", []):
-            accepting.close()
-        listener.close()
-        for connection in list(server.server_state.connections):
-            connection.transport.abort()  # Its client does not read, or never sent all of a request.
-        for task in (tasks := list(server.server_state.tasks)):
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-
-async def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens already: uvicorn would end the whole process if it could not bind one."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def _http_server(application: "Starlette") -> "uvicorn.Server":
-    """A uvicorn that changes nothing of the process around it: no signal handlers, no settings of `logging`."""
-    import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class AdminConnection(H11Protocol):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            self.access_log = False
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > CONNECTIONS_MAX:
-                transport.abort()
-
-    class EmbeddedServer(uvicorn.Server):
-        def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-            return nullcontext()
-
-    config = uvicorn.Config(
-        application,
-        http=AdminConnection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=STOP_TIMEOUT_S,
-    )
-    return EmbeddedServer(config)

@@ -14,11 +14,12 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from quire.bookie import _admin_paths
 from quire.bookie import admin as admin_module
-from quire.bookie.admin import CONNECTIONS_MAX, AdminServer, BookieStatus, Health
+from quire.bookie.admin import AdminServer, BookieStatus, Health
 from quire.bookie.metrics import WRITABLE, BookieMetrics
 from quire.errors import BookieReadOnly, MetadataUnavailable
+from quire.runtime import http_answers
+from quire.runtime.http_server import CONNECTIONS_MAX
 from quire.telemetry.metrics import Registry
 from tests.waiting import eventually
 
@@ -288,7 +289,7 @@ async def test_a_body_is_bounded(call: Client, bookie: SmallBookie) -> None:
 
 
 async def test_a_body_that_never_arrives_is_not_waited_for(call: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_admin_paths, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(http_answers, "BODY_TIMEOUT_S", 0.05)
     answer = await call("PUT", f"{BOOKIE}/gc", b"{", **{"content-length": "9"})
     assert answer.status == 408
     assert answer.headers["connection"] == "close"
@@ -311,7 +312,7 @@ async def test_errors_of_the_bookie_are_sentences(
     expected = [
         (BookieReadOnly("the disk is full", hint="Free space first."), 409, "the disk is full"),
         (MetadataUnavailable("no answer"), 500, "no answer"),
-        (ZeroDivisionError("oh"), 500, "The bookie could not answer: ZeroDivisionError: oh"),
+        (ZeroDivisionError("oh"), 500, "The request could not be answered: ZeroDivisionError: oh"),
     ]
     for error, status, sentence in expected:
         bookie.error = error
