@@ -21,3 +21,7 @@ class Certificates:
         context = ssl.create_default_context()
         self._authority.configure_trust(context)
         return context
+
+    def root(self) -> bytes:
+        """The authority's own certificate, for libraries with another idea of trust."""
+        return self._authority.cert_pem.bytes()

@@ -218,3 +218,85 @@ STREAM_DAMAGED_ENTRIES_TOTAL = _counter(
 )
 STREAM_WRITERS = _gauge("quire_stream_writers", "Streams open for writing now")
 STREAM_READERS = _gauge("quire_stream_readers", "Readers open now")
+
+# --- Read proxies
+
+READ_PROXY_READ_ENTRIES_TOTAL = _counter("quire_read_proxy_read_entries_total", "Entries read from storage")
+READ_PROXY_READ_BYTES_TOTAL = _counter("quire_read_proxy_read_bytes_total", "Bytes of entries read from storage")
+READ_PROXY_SENT_ENTRIES_TOTAL = _counter(
+    "quire_read_proxy_sent_entries_total",
+    "Entries sent to readers: divided by those read it is how many readers share a read",
+)
+READ_PROXY_SENT_BYTES_TOTAL = _counter("quire_read_proxy_sent_bytes_total", "Bytes sent to readers")
+READ_PROXY_MESSAGES_TOTAL = _counter("quire_read_proxy_messages_total", "Messages sent to readers")
+READ_PROXY_READERS = _gauge("quire_read_proxy_readers", "Readers open now, by where they read", "mode")
+READ_PROXY_BEHIND_BYTES = _gauge(
+    "quire_read_proxy_behind_bytes", "How far the slowest reader has fallen behind a tail that it was at"
+)
+READ_PROXY_PARKED_FETCHES = _gauge("quire_read_proxy_parked_fetches", "Fetches that wait for entries now")
+READ_PROXY_LANES = _gauge("quire_read_proxy_lanes", "Lanes that are open now", "pool")
+READ_PROXY_LANES_STARTED_TOTAL = _counter("quire_read_proxy_lanes_started_total", "Lanes started")
+READ_PROXY_LANE_HITS_TOTAL = _counter(
+    "quire_read_proxy_lane_hits_total", "Times that a reader found its place on a lane that was there", "pool"
+)
+READ_PROXY_CACHE_BYTES = _gauge("quire_read_proxy_cache_bytes", "Bytes kept for readers to share", "pool")
+READ_PROXY_CACHE_EVICTED_TOTAL = _counter(
+    "quire_read_proxy_cache_evicted_total", "Chunks dropped because there was no room", "pool"
+)
+READ_PROXY_CACHE_EXPIRED_TOTAL = _counter(
+    "quire_read_proxy_cache_expired_total", "Chunks dropped because nobody needed them any more", "pool"
+)
+READ_PROXY_DROPPED_OUT_TOTAL = _counter(
+    "quire_read_proxy_dropped_out_total", "Readers that were too slow for the window that they were in"
+)
+READ_PROXY_REFUSED_TOTAL = _counter("quire_read_proxy_refused_total", "Calls refused because of a limit")
+READ_PROXY_COMMITS_TOTAL = _counter("quire_read_proxy_commits_total", "Positions that subscribers committed")
+READ_PROXY_COMMIT_WRITES_TOTAL = _counter(
+    "quire_read_proxy_commit_writes_total", "Positions written: several commits may be one"
+)
+
+# --- Serving by gRPC
+
+SERVING_REFUSED_TOTAL = _counter(
+    "quire_serving_refused_total", "Connections, calls and messages of clients that were not taken", "cause"
+)
+
+# --- Write proxies
+
+WRITE_PROXY_REQUESTS_TOTAL = _counter("quire_write_proxy_requests_total", "Requests answered", "rpc", "code")
+WRITE_PROXY_WRITE_SECONDS = _histogram(
+    "quire_write_proxy_write_seconds", "A batch: waiting for its stream, in storage, and both", "stage"
+)
+WRITE_PROXY_RECORDS_TOTAL = _counter("quire_write_proxy_records_total", "Records stored")
+WRITE_PROXY_BYTES_TOTAL = _counter("quire_write_proxy_bytes_total", "Payload bytes stored")
+WRITE_PROXY_DUPLICATES_TOTAL = _counter("quire_write_proxy_duplicates_total", "Records that were stored before")
+WRITE_PROXY_REDIRECTS_TOTAL = _counter("quire_write_proxy_redirects_total", "Requests sent on to another proxy")
+WRITE_PROXY_ACQUIRE_SECONDS = _histogram("quire_write_proxy_acquire_seconds", "Becoming the owner of a stream")
+WRITE_PROXY_ACQUIRE_FAILURES_TOTAL = _counter(
+    "quire_write_proxy_acquire_failures_total", "Streams that could not be acquired", "cause"
+)
+WRITE_PROXY_STREAMS_CACHED = _gauge("quire_write_proxy_streams_cached", "Streams that the proxy has to do with")
+WRITE_PROXY_STREAMS_OWNED = _gauge("quire_write_proxy_streams_owned", "Streams that it owns")
+WRITE_PROXY_STREAMS = _gauge("quire_write_proxy_streams", "Streams by state", "state")
+WRITE_PROXY_STATUS = _gauge("quire_write_proxy_status", "100 takes streams, 200 serves those it has, 300 is down")
+WRITE_PROXY_REQUESTS_PER_S = _gauge("quire_write_proxy_requests_per_s", "Writes a second, over the last minute")
+WRITE_PROXY_BYTES_PER_S = _gauge("quire_write_proxy_bytes_per_s", "Payload bytes a second, over the last minute")
+WRITE_PROXY_LIMITED_TOTAL = _counter(
+    "quire_write_proxy_limited_total", "Writes beyond a limit: refused if it is a hard one", "level", "kind"
+)
+WRITE_PROXY_PENDING_OPERATIONS = _gauge(
+    "quire_write_proxy_pending_operations", "Operations that wait for a stream, or in storage"
+)
+WRITE_PROXY_IN_FLIGHT_BYTES = _gauge("quire_write_proxy_in_flight_bytes", "Payload bytes on their way to storage")
+WRITE_PROXY_SERVICE_TIMEOUTS_TOTAL = _counter(
+    "quire_write_proxy_service_timeouts_total", "Streams given up because storage did not answer"
+)
+WRITE_PROXY_SESSION_EXPIRIES_TOTAL = _counter(
+    "quire_write_proxy_session_expiries_total", "Times that the metadata session ended"
+)
+WRITE_PROXY_UNLOADS_TOTAL = _counter("quire_write_proxy_unloads_total", "Streams given up because nobody used them")
+WRITE_PROXY_SNAPSHOTS_TOTAL = _counter("quire_write_proxy_snapshots_total", "Times that producers were written down")
+WRITE_PROXY_CALLS = _gauge("quire_write_proxy_calls", "Write calls that are open")
+WRITE_PROXY_VIOLATIONS_TOTAL = _counter(
+    "quire_write_proxy_violations_total", "Write calls ended because the client broke the rules"
+)
