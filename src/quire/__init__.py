@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from quire.ledger.reader import LedgerEntry, LedgerReader
     from quire.ledger.settings import LedgerSettings
     from quire.ledger.writer import LedgerWriter
+    from quire.stream.client_api import StreamWriter
     from quire.stream.info import StreamInfo
     from quire.stream.reader import StreamReader
     from quire.stream.settings import StreamSettings
     from quire.stream.start import Time as time  # noqa: N813 - it reads as a function: quire.time(moment)
     from quire.stream.start import Txid as txid  # noqa: N813
-    from quire.stream.writer import StreamWriter
     from quire.types import DLSN
 
 __version__ = "0.1.0.dev0"
@@ -63,7 +63,7 @@ _HOMES = {
     "StreamInfo": "quire.stream.info:StreamInfo",
     "StreamReader": "quire.stream.reader:StreamReader",
     "StreamSettings": "quire.stream.settings:StreamSettings",
-    "StreamWriter": "quire.stream.writer:StreamWriter",
+    "StreamWriter": "quire.stream.client_api:StreamWriter",
     "connect": "quire.client:connect",
     "errors": "quire.errors",
     "ledgers": "quire.client:ledgers",

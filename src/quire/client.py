@@ -9,37 +9,37 @@
 
 The scheme of the URI picks what stands behind the door: `file:` a folder, with bookies inside this process
 (`quire.embedded`); `distributedlog:` and its kin a namespace whose ledgers are on bookies elsewhere (`quire.stream.uri`
-lists the forms). The client is the same, and is told of in `quire.stream.namespace`.
+lists the forms); `quire:` proxies that reach bookies for us (`quire.proxy.client`). What a program has in its hands is
+the same (`quire.stream.client_api`), and is told of in `quire.stream.namespace`.
 """
 
 import ssl
 from contextlib import AbstractAsyncContextManager
-from typing import Final, TypeAlias
+from typing import Final
 
-from quire.errors import InvalidUri
+from quire.errors import InvalidArgument, InvalidUri
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
 from quire.protocol.placement import Placement
+from quire.proxy.client.settings import ProxyClientSettings
 from quire.runtime import Runtime, StrPath
+from quire.stream.client_api import Client
 from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
-from quire.stream.namespace import Namespace, open_namespace
+from quire.stream.namespace import open_namespace
 from quire.stream.settings import StreamSettings
 from quire.stream.uri import StreamUri, parse_stream_uri
 
-Client: TypeAlias = Namespace
+__all__ = ["Client", "connect", "ledgers", "parse"]
 
 _DEFAULTS: Final = StreamSettings()
 _LEDGER_DEFAULTS: Final = LedgerSettings()
 _WORKS: Final = (
-    "file:./data, distributedlog://zk1:2181;zk2:2181/ns, distributedlog+etcd://host:2379/ns, "
+    "file:./data, quire://proxy:7400/ns, distributedlog://zk1:2181;zk2:2181/ns, distributedlog+etcd://host:2379/ns, "
     "distributedlog+sqlite:./data/metadata.db/ns and distributedlog+memory:name/ns"
 )
-_PLANNED: Final = {
-    "quire": "proxies are not there yet",
-}
 _OF_LEDGERS: Final = ("zk", "etcd", "sqlite", "memory")  # With a layout behind a plus, perhaps.
 
 
@@ -57,16 +57,43 @@ def connect(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
+    proxy_settings: ProxyClientSettings | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """The streams at `uri`, for an `async with` block. Nothing is opened before the block begins.
 
     With `create` the namespace is made if it is missing; `client_id` is how others see this client in locks;
-    `settings_file` is followed while the client is open; with `tls` connections to bookies are encrypted. Raises
-    `InvalidUri` at once; at the beginning of the block `NotBound`, `NotInitialised`, and what opening a metadata store
-    raises.
+    `settings_file` is followed while the client is open; with `tls` connections to bookies, or to proxies, are
+    encrypted; `proxy_settings` are for clients of proxies. Raises `InvalidUri` at once; at the beginning of the block
+    `NotBound`, `NotInitialised`, `ProxyUnreachable`, and what opening a metadata store raises.
+
+    Behind `quire:` the metadata, the bookies and the namespace are the proxies' business: what is said of those here
+    raises `InvalidArgument`, also in `settings`.
     """
+    if _scheme(uri) == "quire":
+        from quire.proxy.client.client import open_proxy_client  # And all of gRPC: others need neither.
+        from quire.proxy.client.uri import parse_proxy_uri
+
+        parsed = parse_proxy_uri(uri)
+        _refuse_for_proxies(
+            settings_file=settings_file is not None,
+            ledger_settings=ledger_settings is not None,
+            placement=placement != "rack-aware",
+            pool_settings=pool_settings is not None,
+            store_settings=store_settings is not None,
+        )
+        return open_proxy_client(
+            parsed,
+            settings=settings,
+            client_settings=proxy_settings or ProxyClientSettings(),
+            client_id=client_id,
+            tls=tls,
+            runtime=runtime,
+        )
+    if proxy_settings is not None:
+        raise InvalidArgument(f"{uri!r} leads to no proxies, so there is nothing for proxy_settings to say")
     if _scheme(uri) == "file":
-        from quire.embedded import open_embedded, parse_file_uri  # Bookies: only a folder needs them in this process.
+        from quire.embedded.folder import parse_file_uri
+        from quire.embedded.log import open_embedded  # Bookies: only a folder needs them in this process.
 
         return open_embedded(
             parse_file_uri(uri),
@@ -113,7 +140,8 @@ def ledgers(
     opening a metadata store raises.
     """
     if _scheme(uri) == "file":
-        from quire.embedded import open_embedded_ledgers, parse_file_uri
+        from quire.embedded.folder import parse_file_uri
+        from quire.embedded.log import open_embedded_ledgers
 
         return open_embedded_ledgers(
             parse_file_uri(uri),
@@ -135,12 +163,19 @@ def ledgers(
     )
 
 
+def _refuse_for_proxies(**given: bool) -> None:
+    """Raises `InvalidArgument` for what was said of things that only proxies have."""
+    for name, is_given in given.items():
+        if is_given:
+            raise InvalidArgument(
+                f"a client of proxies has nothing that {name} could be for",
+                hint="Give it to the proxies when they are started, or connect to the bookies yourself.",
+            )
+
+
 def parse(uri: str) -> StreamUri:
-    """Raises `InvalidUri`, also for what is planned, and for what another door takes."""
+    """Raises `InvalidUri`, also for what another door takes."""
     scheme = _scheme(uri)
-    if scheme in _PLANNED:
-        hint = f"Start bookies with `quire bookie run`. What works today: {_WORKS}."
-        raise InvalidUri(f"{uri!r} leads nowhere: {_PLANNED[scheme]}", hint=hint, uri=uri)
     if scheme.partition("+")[0] in _OF_LEDGERS:
         raise InvalidUri(
             f"{uri!r} names a ledger cluster, not a namespace of streams",

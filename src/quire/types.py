@@ -77,6 +77,27 @@ BEFORE_INITIAL_DLSN: Final = INITIAL_DLSN.previous_slot()  # Apache's lower boun
 INVALID_DLSN: Final = DLSN(Lssn(0), EntryId(-1), SlotId(-1))  # Apache's "no place"; below every real one.
 
 
+class ProducerRun(NamedTuple):
+    """Where records of a producer are that follow each other in one entry. A producer counts its records from 1."""
+
+    first_seq: int
+    records: int
+    place: DLSN
+
+    @property
+    def end_seq(self) -> int:
+        return self.first_seq + self.records
+
+
+class ProducerFacts(NamedTuple):
+    """What the owner of a stream knows of one producer."""
+
+    producer: bytes
+    last_seq: int
+    seen_ms: int
+    runs: tuple[ProducerRun, ...]
+
+
 def bookie_id(text: str) -> BookieId:
     """Check that `text` can name a bookie, for Java clients too. Raises `InvalidName`."""
     if not _BOOKIE_ID.fullmatch(text):

@@ -1,14 +1,20 @@
 """The front door: which URIs lead where, and what is said of those that lead nowhere."""
 
 import inspect
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 from tests.unit.stream.namespace_world import SETTINGS, STORE, URI, World, in_namespace
 
 import quire
 from quire.client import Client, connect
-from quire.errors import InvalidUri
-from quire.stream.namespace import Namespace, open_namespace
+from quire.errors import InvalidArgument, InvalidUri
+from quire.ledger.pool import PoolSettings
+from quire.ledger.settings import LedgerSettings
+from quire.proxy.client.settings import ProxyClientSettings
+from quire.stream.namespace import open_namespace
 
 
 @pytest.mark.parametrize(
@@ -19,8 +25,12 @@ from quire.stream.namespace import Namespace, open_namespace
         ("file:./data?namespace=team//a", "is no namespace", "?namespace=/team"),
         ("file:./data?bookies=3", "may only have one parameter", "file:./data"),
         ("file:./%ff", "are not UTF-8", "file:./data"),
-        ("quire://127.0.0.1:7400/default", "proxies are not there yet", "distributedlog://"),
-        ("QUIRE://proxy/ns", "proxies are not there yet", "distributedlog://"),
+        ("quire://127.0.0.1:7400", "names no namespace", "quire://host:port/namespace"),
+        ("QUIRE:///ns", "names no proxy", "quire://host:port/namespace"),
+        ("quire:proxy/ns", "is no URI of proxies", "quire://host:port/namespace"),
+        ("quire://proxy:70000/ns", "names the port 70000", "quire://host:port/namespace"),
+        ("quire://proxy,/ns", "is no host and port", "quire://host:port/namespace"),
+        ("quire://proxy/messaging/ns", "which is no namespace", "quire://host:port/namespace"),
         ("zk+hierarchical://zk1:2181/ledgers", "names a ledger cluster", "quire.ledgers"),
         ("sqlite:./m.db", "names a ledger cluster", "quire.ledgers"),
         ("memory:", "names a ledger cluster", "quire.ledgers"),
@@ -45,6 +55,8 @@ def test_a_uri_that_leads_nowhere_is_refused_at_once(uri: str, problem: str, hin
         "distributedlog+etcd://host:2379/ns",
         "distributedlog+sqlite:./data/metadata.db/ns",
         "distributedlog+memory:name/ns",
+        "quire://127.0.0.1:7400/default",
+        "QUIRE://proxy1,proxy2:7401,[::1]:7400/default/",
     ],
 )
 def test_every_scheme_of_a_namespace_is_taken(uri: str) -> None:
@@ -55,17 +67,48 @@ def test_every_scheme_of_a_namespace_is_taken(uri: str) -> None:
 def test_the_door_takes_what_a_namespace_takes() -> None:
     ours, theirs = (dict(inspect.signature(door).parameters) for door in (connect, open_namespace))
     del theirs["copies_max"]  # Known from the URI: only a folder has one.
+    del ours["proxy_settings"]
     strip = {name: parameter.replace(annotation=None) for name, parameter in ours.items()}
     assert strip == {name: parameter.replace(annotation=None) for name, parameter in theirs.items()}
     annotations = {name: parameter.annotation for name, parameter in theirs.items() if name != "uri"}
     assert {name: each.annotation for name, each in ours.items() if name != "uri"} == annotations
-    assert Client is Namespace
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"settings_file": "settings.toml"},
+        {"ledger_settings": LedgerSettings()},
+        {"placement": "region-aware"},
+        {"pool_settings": PoolSettings()},
+        {"store_settings": STORE},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_what_only_proxies_could_follow_is_refused_at_once(option: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(option))):
+        connect("quire://proxy/ns", **option)
+
+
+def test_settings_of_proxies_are_refused_where_there_are_none() -> None:
+    with pytest.raises(InvalidArgument, match="no proxies"):
+        connect(URI, proxy_settings=ProxyClientSettings())
+
+
+def test_whoever_does_not_use_proxies_does_not_wait_for_their_client() -> None:
+    """`quire.client` knows its settings, and nothing else of it."""
+    program = "import sys, quire.client; print([name for name in sys.modules if 'grpc' in name or 'proxy' in name])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split("[")[1].strip(" ]\n") == (
+        "'quire.proxy', 'quire.proxy.client', 'quire.proxy.client.settings'"
+    )
 
 
 def test_records_go_in_and_come_out() -> None:
     async def check(world: World) -> None:
         runtime = world.sim.host("program").runtime
         async with quire.connect(URI, settings=SETTINGS, store_settings=STORE, runtime=runtime) as client:
+            assert isinstance(client, Client)
             await client.create_stream("orders")
             await client.create_stream("orders")
             async with client.open_writer("orders") as writer:

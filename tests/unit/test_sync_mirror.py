@@ -16,6 +16,7 @@ from quire.ledger.advanced import AdvancedWriter
 from quire.ledger.client import LedgerClient
 from quire.ledger.reader import LedgerReader
 from quire.ledger.writer import LedgerWriter
+from quire.stream import client_api
 from quire.stream.namespace import Namespace
 from quire.stream.reader import StreamReader
 from quire.stream.writer import StreamWriter
@@ -31,13 +32,19 @@ MIRRORS: dict[type, type] = {
     LedgerReader: sync.LedgerReader,
 }
 
+# What a program has in its hands, whatever stands behind it, and what blocking code has instead.
+TYPES: dict[type, type] = {client_api.Client: sync.Client, client_api.StreamWriter: sync.StreamWriter}
+
 # What is public for other parts of Quire only, and so not for users. A new method is mirrored, or named here.
 FOR_THE_PARTS: dict[type, set[str]] = {
     Namespace: set(),
-    StreamWriter: {"on_lock_taken", "is_closed"},
+    StreamWriter: {
+        *("on_lock_taken", "is_closed"),
+        *("append_tracked", "append_control", "epoch", "give_up", "problem"),  # For write proxies.
+    },
     StreamReader: {"on_lock_lost", "lock"},
     LedgerClient: {"replacement", "read_order", "on_bookie_error", "on_bookie_slow", "on_bookie_answer"},
-    LedgerWriter: {"enqueue_nowait", "checked", "check_open", "queue", "error_for"},
+    LedgerWriter: {"enqueue_nowait", "checked", "check_open", "queue", "error_for", "poison"},
     AdvancedWriter: set(),
     LedgerReader: {
         *("read_from", "adopt", "raise_lac", "on_entries", "tell_news", "news", "is_watching"),
@@ -64,7 +71,7 @@ def signature(member: Any) -> inspect.Signature:
 def answer(member: Any) -> Any:
     """What blocking code should get where the async API says this."""
     told = signature(member).return_annotation
-    arguments = [MIRRORS.get(each, each) for each in typing.get_args(told)]
+    arguments = [(MIRRORS | TYPES).get(each, each) for each in typing.get_args(told)]
     origin = typing.get_origin(told)
     if inspect.isasyncgenfunction(getattr(member, "__wrapped__", None)):  # Of `asynccontextmanager`.
         return AbstractContextManager[arguments[0]]  # type: ignore[valid-type]

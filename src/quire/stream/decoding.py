@@ -39,10 +39,15 @@ class Decoder:
         self._has_started = False
         self.end_of_stream: DLSN | None = None  # Where the stream ends, once that was met.
 
+    @property
+    def has_started(self) -> bool:
+        """Whether a record was met that is not before the start: all that follow are behind it."""
+        return self._has_started
+
     def records(self, run: Run) -> list[LogRecord]:
         """What applications see of a run; after the end of the stream nothing any more."""
-        segment, found = run.segment, list[LogRecord]()
-        lssn, enveloped, expand_sets = segment.lssn, segment.is_enveloped, self._expand_sets
+        found = list[LogRecord]()
+        lssn, enveloped, expand_sets = run.lssn, run.is_enveloped, self._expand_sets
         for entry in run.entries:
             try:
                 records = decode_entry(

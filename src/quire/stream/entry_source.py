@@ -13,7 +13,7 @@ Invariants:
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ from quire.stream.segment_index import SegmentIndex, patiently
 from quire.stream.settings import StreamSettings
 from quire.stream.start import Places, position_in_future
 from quire.stream.truncation import position_truncated
-from quire.types import DLSN, EntryId, SlotId
+from quire.types import DLSN, EntryId, Lssn, SlotId
 
 RUN_BYTES: Final = 64 << 10  # A run is decoded without a pause: it should not keep the event loop for long.
 _PURGE_S: Final = 10.0  # Of a segment that is purged the ledger goes first, and its node not much later.
@@ -36,7 +36,8 @@ _PURGE_S: Final = 10.0  # Of a segment that is purged the ledger goes first, and
 class Run(NamedTuple):
     """Entries of one segment that follow each other; none where a segment ends."""
 
-    segment: Segment
+    lssn: Lssn
+    is_enveloped: bool  # What the entries are in: see `quire.codec.stream.entries`.
     entries: list[Entry]
     size_bytes: int
     after: DLSN  # Where reading goes on behind them.
@@ -72,6 +73,7 @@ class EntrySource:
         self.ready_bytes_max = max(1, settings.read_ahead_bytes_max - 2 * window_bytes)
         self.segments = 0  # That were opened.
         self.damaged_entries = 0  # That were skipped.
+        self.on_tail: Callable[[], None] | None = None  # Called whenever a wait begins for what is not confirmed yet.
 
     @property
     def is_at_tail(self) -> bool:
@@ -79,6 +81,10 @@ class EntrySource:
         if self._ledger is None:
             return self._awaits_segment
         return self._awaits_entry() and not self._ledger.is_closed
+
+    def _tell_tail(self) -> None:
+        if self.on_tail is not None and self.is_at_tail:
+            self.on_tail()
 
     def _awaits_entry(self) -> bool:
         return self._ledger is not None and self._next > self._ledger.last_add_confirmed
@@ -104,7 +110,7 @@ class EntrySource:
             if not await self._is_over(segment):
                 continue
             self._at = begin.next_segment()
-            yield Run(segment, [], 0, self._at)
+            yield Run(segment.lssn, segment.is_enveloped, [], 0, self._at)
 
     # --- From segment to segment
 
@@ -112,6 +118,7 @@ class EntrySource:
         """The segment to go on with, once it is there; None if the stream has ended before it."""
         while True:
             self._awaits_segment = self._at.lssn not in self._index
+            self._tell_tail()
             try:
                 if not await self._index.wait(self._at.lssn, look_again_s=self._look_again_s):
                     return None
@@ -129,6 +136,7 @@ class EntrySource:
         if segment.completion is not None or self._end > 0:
             return True
         self._awaits_segment = True
+        self._tell_tail()
         try:
             return await self._index.wait_decided(segment, look_again_s=self._look_again_s)
         finally:
@@ -207,6 +215,7 @@ class EntrySource:
         """What `windows` yields next, or None at its end. Raises `_IdleError` after a long wait: it has to be opened
         again then.
         """
+        self._tell_tail()
         try:
             async with asyncio.timeout(self._look_again_s if self._awaits_entry() else None) as limit:
                 return await anext(windows, None)
@@ -251,7 +260,7 @@ def _runs_of(segment: Segment, entries: list[Entry]) -> list[Run]:
 
     def end() -> None:
         after = DLSN(segment.lssn, EntryId(part[-1].entry_id + 1), SlotId(0))
-        runs.append(Run(segment, part, size_bytes, after))
+        runs.append(Run(segment.lssn, segment.is_enveloped, part, size_bytes, after))
 
     for entry in entries:
         if part and size_bytes + len(entry.payload) > RUN_BYTES:

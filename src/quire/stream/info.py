@@ -86,7 +86,7 @@ async def read_info(nodes: StreamNodes) -> StreamInfo:
         last_txid=next((each.last_txid for each in reversed(left) if each.last_txid is not None), None),
         record_count=sum(segment.record_count or 0 for segment in left),
         is_sealed=bool(stored) and _is_end(stored[-1]),
-        owner=await _owner(store, paths.lock),
+        owner=await lock_holder(store, paths.lock),
         subscriptions=await read_subscriptions(Subscriptions(store, paths)),
     )
 
@@ -117,7 +117,7 @@ def _is_end(segment: Segment) -> bool:
     return segment.completion is not None and segment.completion.last_txid == TXID_MAX
 
 
-async def _owner(store: MetadataStore, lock: str) -> str | None:
+async def lock_holder(store: MetadataStore, lock: str) -> str | None:
     """The client whose member of the lock is the first, as it calls itself."""
     try:
         names = members_in_order((await store.children(lock)).names)

@@ -38,6 +38,7 @@ from quire.stream.kept_bytes import keep, read_kept
 from quire.stream.listing import scan_streams, watch_streams
 from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
+from quire.stream.positions import parse_position
 from quire.stream.reader import StreamReader, open_stream_reader
 from quire.stream.removal import delete_stream
 from quire.stream.renaming import rename_stream
@@ -235,7 +236,7 @@ class Namespace:
         self,
         stream: str,
         *,
-        start: Start = "earliest",
+        start: Start | str = "earliest",
         subscription: str | None = None,
         exclusive: bool = False,
         skip_truncated: bool = False,
@@ -243,13 +244,14 @@ class Namespace:
     ) -> AbstractAsyncContextManager[StreamReader]:
         """A reader of a stream, for an `async with` block. `overrides` are settings for this reader alone.
 
+        `start` may be text, such as `>3:17:0` or `t:2026-01-01`: see `quire.stream.positions` for all forms.
         Raises `InvalidName`, `InvalidArgument`, and what `quire.stream.reader.open_stream_reader` raises.
         """
         return open_stream_reader(
             self.context,
             stream_name(stream),
             self.settings_for(stream, **overrides),
-            start=start,
+            start=parse_position(start) if isinstance(start, str) else start,
             subscription=subscription,
             exclusive=exclusive,
             skip_truncated=skip_truncated,

@@ -32,7 +32,7 @@ from quire.ledger.window import Window
 from quire.protocol.segments import RollRule
 from quire.stream.append_rules import never_sent, partly_sent, transmit_rule
 from quire.stream.context import StreamContext
-from quire.stream.record_queue import Call, RecordQueue
+from quire.stream.record_queue import Call, Pushed, RecordQueue
 from quire.stream.retention import Retention
 from quire.stream.segment_writer import SegmentWriter
 from quire.stream.segments import Begun, StreamSegments
@@ -78,6 +78,11 @@ class Outlet:
         return self._closing is not None and self._closing.done()
 
     @property
+    def problem(self) -> QuireError | None:
+        """Why this writer is over."""
+        return self._problem
+
+    @property
     def waiting_records(self) -> int:
         return self._queue.records
 
@@ -93,13 +98,17 @@ class Outlet:
             if await self._window.wait():
                 self.check_open()
             call = make()
-            size_bytes = sum(call.sizes)
-            self._window.take(len(call.payloads), size_bytes)
-            self._queue.push(call, size_bytes)
+            self.push_nowait(call)
         finally:
             self._window.pass_on()
-        self._pump_soon()
         return call
+
+    def push_nowait(self, call: Pushed) -> None:
+        """Queue these records, whether or not the window has room. The caller has asked whether this outlet is open."""
+        size_bytes = sum(call.sizes)
+        self._window.take(len(call.payloads), size_bytes)
+        self._queue.push(call, size_bytes)
+        self._pump_soon()
 
     async def flush(self) -> None:
         """Send what waits, and wait until everything that was appended so far is acknowledged, or has failed."""
@@ -380,6 +389,14 @@ class Outlet:
             self._metrics.fenced_writers.value += isinstance(error, WriterFenced)
             self._cancel_waiting(error)
             self._window.wake_all()
+
+    def give_up(self, why: str) -> None:
+        """Wait for nothing any more: what was sent is of unknown outcome, the rest is refused. Close it then."""
+        self.end(never_sent(self._stream, AppendCancelled(why)))
+        if self._turning is not None:
+            self._turning.cancel()
+        if self.segment is not None:
+            self.segment.give_up(why)
 
     # --- The end of the stream
 

@@ -17,7 +17,8 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Self
+from functools import partial
+from typing import Protocol, Self
 
 from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.names import stream_name
@@ -38,25 +39,59 @@ from quire.stream.subscriptions import Subscriptions
 from quire.types import DLSN
 
 
+class RunSource(Protocol):
+    """Where a reader's entries come from: `EntrySource`, or a read proxy."""
+
+    @property
+    def segments(self) -> int:
+        """Segments that were opened."""
+        ...
+
+    @property
+    def damaged_entries(self) -> int:
+        """Entries that were skipped."""
+        ...
+
+    @property
+    def is_at_tail(self) -> bool: ...
+
+    def skip(self, place: DLSN, error: QuireError) -> None: ...
+
+
+class ReaderLock(Protocol):
+    """What an exclusive reader holds: `HeldLock`, or what a read proxy holds for it."""
+
+    @property
+    def lost(self) -> bool: ...
+
+    async def wait_lost(self) -> None: ...
+
+
+class Commit(Protocol):
+    """Stores the position of a reader under its name, and returns what is stored then."""
+
+    async def __call__(self, position: DLSN, *, may_go_back: bool) -> DLSN: ...
+
+
 class StreamReader:
     """One stream, read from one place on. Made by `open_stream_reader`. One task at a time should read."""
 
     def __init__(
         self,
         stream: str,
-        source: EntrySource,
+        source: RunSource,
         ahead: ReadAhead,
         settings: StreamSettings,
         metrics: StreamMetrics,
         *,
         start: DLSN,
         txid_min: int | None,
-        subscription: tuple[Subscriptions, str] | None,
-        lock: HeldLock | None,
+        commit: Commit | None,
+        lock: ReaderLock | None,
     ) -> None:
         self.stream = stream
         self._source, self._ahead, self._settings = source, ahead, settings
-        self._metrics, self._subscription, self._lock = metrics, subscription, lock
+        self._metrics, self._commit, self._lock = metrics, commit, lock
         self._decoder = Decoder(
             start=start, txid_min=txid_min, expand_sets=settings.expand_sets, on_damage=self._on_damage
         )
@@ -120,7 +155,7 @@ class StreamReader:
     # --- What is known
 
     @property
-    def lock(self) -> HeldLock | None:
+    def lock(self) -> ReaderLock | None:
         """What an exclusive reader holds."""
         return self._lock
 
@@ -154,14 +189,12 @@ class StreamReader:
         and has lost its lock; `DamagedMetadata`, `NoSuchStream`, and what the metadata store raises.
         """
         self._check_open()
-        if self._subscription is None:
+        if self._commit is None:
             raise InvalidArgument(
                 f"the reader of stream {self.stream!r} has no name to commit under",
                 hint="Open it with `subscription`, or store its position yourself.",
             )
-        subscriptions, name = self._subscription
-        at = self.position if position is None else position
-        return await subscriptions.commit(name, at, may_go_back=may_go_back, lock=self._lock)
+        return await self._commit(self.position if position is None else position, may_go_back=may_go_back)
 
     # --- Getting more
 
@@ -298,25 +331,24 @@ async def open_stream_reader(
             context.metrics,
             start=at,
             txid_min=begin.value if isinstance(begin, Txid) else None,
-            subscription=None if subscription is None else (subscriptions, subscription),
+            commit=None if subscription is None else partial(subscriptions.commit, subscription, lock=lock),
             lock=lock,
         )
         stack.callback(reader.close)
         stack.enter_context(context.metrics.open(context.metrics.readers))
         if lock is not None:
-            await stack.enter_async_context(_minding(lock, reader))
+            lost = LockLost(f"the session that held {lock.path!r} has ended: another reader may go on", path=lock.path)
+            await stack.enter_async_context(minding(lock, reader, lost))
         yield reader
 
 
 @asynccontextmanager
-async def _minding(lock: HeldLock, reader: StreamReader) -> AsyncIterator[None]:
-    """Stop the reader when its lock is lost."""
+async def minding(lock: ReaderLock, reader: StreamReader, lost: LockLost) -> AsyncIterator[None]:
+    """Stop the reader when its lock is lost: `lost` is what it raises then."""
 
     async def mind() -> None:
         await lock.wait_lost()
-        reader.on_lock_lost(
-            LockLost(f"the session that held {lock.path!r} has ended: another reader may go on", path=lock.path)
-        )
+        reader.on_lock_lost(lost)
 
     task = asyncio.create_task(mind(), name=f"lock of a reader of {reader.stream}")
     try:

@@ -26,7 +26,7 @@ from quire.codec.stream_metadata.segment import Completion
 from quire.errors import AppendOutcomeUnknown, LedgerFenced, QuireError, WriterFenced
 from quire.ledger.writer import LedgerWriter
 from quire.stream.nodes import StoredSegment
-from quire.stream.record_queue import Call, Part
+from quire.stream.record_queue import Part, Pushed
 from quire.stream.settings import StreamSettings
 from quire.types import DLSN, EntryId, Lssn, SlotId
 
@@ -37,7 +37,7 @@ class _Sent(NamedTuple):
     """An entry in flight, and what is true of the segment once it is acknowledged."""
 
     entry_id: EntryId
-    parts: list[tuple[Call, int, int]]  # Whose records: the first one's slot, and how many.
+    parts: list[tuple[Pushed, int, int]]  # Whose records: the first one's slot, and how many.
     records: int
     size_bytes: int
     position: int
@@ -112,15 +112,24 @@ class SegmentWriter:
     def send(self, parts: list[Part], records: int, size_bytes: int) -> None:
         """One entry of these records."""
         runs: list[bytes] = []
-        slots: list[tuple[Call, int, int]] = []
+        slots: list[tuple[Pushed, int, int]] = []
         payloads: list[bytes] = []
         txids: list[int] = []
-        slot, position = 0, self._position
+        slot, last_slot, position = 0, -1, self._position
         for call, begin, end in parts:
-            slots.append((call, slot, end - begin))
-            if call.members:
+            if call.tag is not None or call.members or call.is_control:  # Something else stands between plain records.
                 runs += self._encoded(payloads, txids, position)
                 payloads, txids = [], []
+            if call.tag is not None:
+                tag = call.tag.payload(begin, end)
+                runs.append(encode_control(txid=call.txids[begin], position=position, payload=tag))
+                slot += 1
+            slots.append((call, slot, end - begin))
+            if call.is_control:
+                runs.append(encode_control(txid=call.txids[0], position=position, payload=call.payloads[0]))
+                slot += 1
+                continue
+            if call.members:
                 position += 1
                 runs.append(encode_record(call.payloads[0], txid=call.txids[0], position=position, flags=RECORD_SET))
                 position += call.members - 1
@@ -129,10 +138,11 @@ class SegmentWriter:
                 payloads += call.payloads[begin:end]
                 txids += call.txids[begin:end]
                 slot, position = slot + end - begin, position + end - begin
+            last_slot = slot - 1
         runs += self._encoded(payloads, txids, position)
         self._position = position
         self._last_txid = parts[-1].call.txids[parts[-1].end - 1]
-        self._push(runs, slots, records, size_bytes, last_slot=slot - 1)
+        self._push(runs, slots, records, size_bytes, last_slot=last_slot)
 
     @staticmethod
     def _encoded(payloads: list[bytes], txids: list[int], last_position: int) -> list[bytes]:
@@ -147,7 +157,12 @@ class SegmentWriter:
         self._push([encode_end_of_stream(position=self._position)], [], 0, 0, last_slot=0)
 
     def _push(
-        self, runs: list[bytes], slots: list[tuple[Call, int, int]], records: int, size_bytes: int, last_slot: int = -1
+        self,
+        runs: list[bytes],
+        slots: list[tuple[Pushed, int, int]],
+        records: int,
+        size_bytes: int,
+        last_slot: int = -1,
     ) -> None:
         entry_id = self._ledger.enqueue_nowait(encode_entry(runs, compression=self.settings.codec))
         self._sent.append(_Sent(entry_id, slots, records, size_bytes, self._position, self._last_txid, last_slot))
@@ -220,6 +235,10 @@ class SegmentWriter:
         self.is_over = True
         await self._ledger.close(drain=False)
         await self._let_go()
+
+    def give_up(self, why: str) -> None:
+        """Wait for nothing that was sent any more: whoever appended it is told that its outcome is unknown."""
+        self._ledger.poison(AppendOutcomeUnknown(why))
 
     async def abandon(self) -> None:
         """Let go of the ledger. Whoever recovers the segment finds where it ends."""

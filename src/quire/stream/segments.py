@@ -35,7 +35,7 @@ from quire.stream.context import StreamContext
 from quire.stream.nodes import GuardedNodes, StoredSegment
 from quire.stream.settings import StreamSettings
 from quire.telemetry.events import logger
-from quire.types import DLSN, EntryId, LedgerId, SlotId
+from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId
 
 _log = logger("stream")
 _LOOK_BACK: Final = 2  # Entries that are read at first to find the last record; then twice as many.
@@ -73,6 +73,11 @@ class StreamSegments:
     def is_undecided(self) -> bool:
         """Whether a change of the stream's nodes was not found out about. Then they have to be read anew."""
         return self._guarded.is_undecided
+
+    @property
+    def max_lssn(self) -> Lssn:
+        """The highest that a segment of the stream ever had."""
+        return self._guarded.max_lssn
 
     # --- What others left
 

@@ -8,12 +8,12 @@
 
 Each becomes a place in the stream. Segments are found by halving, as their first txids and the times of their
 completion grow along the chain, and those that are truncated are a part of it from its beginning: of ten thousand
-segments some dozen are looked at.
+segments some dozen are looked at. As text, positions are in `quire.stream.positions`.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from quire.codec.stream.entries import decode_entry
@@ -33,6 +33,8 @@ from quire.types import DLSN, NO_ENTRY, EntryId, Lssn, SlotId
 
 _RACES_MAX: Final = 100
 _PURGE_PAUSE_S: Final = 0.1
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Time:
 
     @property
     def ms(self) -> int:
-        return self.moment if isinstance(self.moment, int) else int(self.moment.timestamp() * 1000)
+        return self.moment if isinstance(self.moment, int) else (self.moment - _EPOCH) // _MILLISECOND
 
 
 Start: TypeAlias = Literal["earliest", "latest"] | DLSN | Txid | Time

@@ -47,6 +47,7 @@ def position_truncated(stream: str, at: DLSN, left: DLSN) -> PositionTruncated:
         stream=stream,
         position=at,
         left=left,
+        earliest=left,
     )
 
 

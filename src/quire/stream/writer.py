@@ -10,17 +10,18 @@ about segments, is told in `quire.stream.outlet`.
 from collections.abc import Callable, Sequence
 
 from quire.codec.stream.compression import Compression
+from quire.codec.stream.limits import RECORD_HEADER_BYTES, RECORDS_BYTES_MAX
 from quire.codec.stream.record_sets import encode_record_set
 from quire.errors import InvalidArgument, QuireError, RecordTooLarge, WriterFenced
 from quire.stream.append_rules import check_txids, checked_records
 from quire.stream.context import StreamContext
 from quire.stream.outlet import Outlet
-from quire.stream.record_queue import Call
+from quire.stream.record_queue import Call, Tag, TrackedCall
 from quire.stream.retention import truncate_before
 from quire.stream.segments import StreamSegments
 from quire.stream.settings import StreamSettings
 from quire.stream.statistics import WriterStatistics
-from quire.types import DLSN
+from quire.types import DLSN, Lssn
 
 
 class StreamWriter:
@@ -30,6 +31,7 @@ class StreamWriter:
         self, context: StreamContext, segments: StreamSegments, sample: Callable[[], StreamSettings], last_txid: int
     ) -> None:
         self._clock, self._metrics, self._nodes = context.runtime.clock, context.metrics, segments.nodes
+        self._segments = segments
         self.stream = segments.stream
         self._outlet = Outlet(context, segments, sample)
         self._last_txid = last_txid
@@ -41,6 +43,12 @@ class StreamWriter:
     def last_txid(self) -> int:
         """The highest txid in the stream, as far as this writer knows; its own records count when they are appended."""
         return self._last_txid
+
+    @property
+    def epoch(self) -> Lssn:
+        """The LSSN of the open segment, or the least that the next one may have. Grows with each change of owners."""
+        segment = self._outlet.segment
+        return segment.lssn if segment is not None else Lssn(self._segments.max_lssn + 1)
 
     def statistics(self) -> WriterStatistics:
         outlet, segment = self._outlet, self._outlet.segment
@@ -112,6 +120,58 @@ class StreamWriter:
         if self._last_dlsn is None or dlsns[-1] > self._last_dlsn:
             self._last_dlsn = dlsns[-1]
         return dlsns
+
+    # --- Appending for others, as a proxy does. Not part of what users are promised.
+
+    def append_tracked(
+        self,
+        payloads: Sequence[bytes],
+        on_settled: Callable[[TrackedCall], None],
+        *,
+        txids: Sequence[int] | None = None,
+        members: int = 0,
+        tag: Tag | None = None,
+        is_whole: bool = False,
+    ) -> TrackedCall:
+        """As `append_many`, without waiting: `on_settled` is told what became of the records.
+
+        There is no window: whoever calls this keeps count of what is on its way. With `members` the one payload is a
+        record set that holds so many. With `is_whole` all goes into one entry.
+        """
+        self._outlet.check_open()
+        records = checked_records(payloads)
+        tag_bytes = 0 if tag is None else RECORD_HEADER_BYTES + tag.size_bytes
+        size_bytes = sum(map(len, records)) + RECORD_HEADER_BYTES * len(records) + tag_bytes
+        if is_whole and size_bytes > RECORDS_BYTES_MAX:
+            raise RecordTooLarge(
+                f"{len(records)} records take {size_bytes} bytes, and an entry {RECORDS_BYTES_MAX} at most",
+                hint="Send fewer of them at once, or let them go into several entries.",
+                bytes=size_bytes,
+                bytes_max=RECORDS_BYTES_MAX,
+            )
+        call = TrackedCall(
+            records, self._next_txids(txids, len(records)), on_settled, members=members, tag=tag, is_whole=is_whole
+        )
+        self._outlet.push_nowait(call)
+        return call
+
+    def append_control(self, payload: bytes, on_settled: Callable[[TrackedCall], None]) -> TrackedCall:
+        """Append a control record, which readers skip. As `append_tracked`."""
+        self._outlet.check_open()
+        call = TrackedCall(checked_records((payload,)), (self._last_txid,), on_settled, is_control=True)
+        self._outlet.push_nowait(call)
+        return call
+
+    @property
+    def problem(self) -> QuireError | None:
+        """Why nothing can be appended any more, if that is so; None also if it was simply closed."""
+        return self._outlet.problem
+
+    def give_up(self, why: str) -> None:
+        """Wait for nothing any more: what was sent is of unknown outcome, the rest is refused. Close it afterwards."""
+        self._outlet.give_up(why)
+
+    # --- Everything that was appended
 
     async def flush(self) -> None:
         """Send what waits, and wait until everything that was appended so far is acknowledged, or has failed."""

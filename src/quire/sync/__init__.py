@@ -21,6 +21,7 @@ from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
 from quire.protocol.placement import Placement
+from quire.proxy.client.settings import ProxyClientSettings
 from quire.runtime import Runtime, StrPath
 from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
 from quire.stream.settings import StreamSettings
@@ -58,6 +59,7 @@ def connect(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
+    proxy_settings: ProxyClientSettings | None = None,
 ) -> AbstractContextManager[Client]:
     """The streams at `uri`, for a `with` block. See `quire.connect`."""
     opening = async_client.connect(
@@ -73,6 +75,7 @@ def connect(
         store_settings=store_settings,
         tls=tls,
         runtime=runtime,
+        proxy_settings=proxy_settings,
     )
     return Opening(lambda: opening, Client, f"the client of {uri}", parent=None)
 

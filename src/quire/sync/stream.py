@@ -16,6 +16,7 @@ from typing import Final, Self
 from quire.codec.stream.records import LogRecord
 from quire.errors import InvalidArgument, StreamSealed
 from quire.metadata import ANY_VERSION, Version
+from quire.stream import client_api
 from quire.stream import namespace as async_namespace
 from quire.stream import reader as async_reader
 from quire.stream import writer as async_writer
@@ -25,7 +26,6 @@ from quire.stream.reader_statistics import StreamReaderStatistics
 from quire.stream.settings import StreamSettings
 from quire.stream.start import Start, Txid
 from quire.stream.statistics import WriterStatistics
-from quire.stream.uri import StreamUri
 from quire.sync.handles import Handle, Scope
 from quire.sync.loop_thread import LoopThread
 from quire.sync.mirror import mirror_of
@@ -38,7 +38,7 @@ _ALL: Final = sys.maxsize
 class StreamWriter(Handle):
     """A stream that is being written, by as many threads as you like. Made by `Client.open_writer`."""
 
-    def __init__(self, thread: LoopThread, scope: Scope, writer: async_writer.StreamWriter) -> None:
+    def __init__(self, thread: LoopThread, scope: Scope, writer: client_api.StreamWriter) -> None:
         super().__init__(thread, scope)
         self._writer = writer
 
@@ -206,12 +206,12 @@ class StreamReader(Handle):
 class Client(Handle):
     """All streams of one namespace. Made by `quire.sync.connect`."""
 
-    def __init__(self, thread: LoopThread, scope: Scope, namespace: async_namespace.Namespace) -> None:
+    def __init__(self, thread: LoopThread, scope: Scope, namespace: client_api.Client) -> None:
         super().__init__(thread, scope)
         self._namespace = namespace
 
     @property
-    def uri(self) -> StreamUri:
+    def uri(self) -> client_api.Uri:
         """Where it is."""
         return self._namespace.uri
 
@@ -278,7 +278,7 @@ class Client(Handle):
         self,
         stream: str,
         *,
-        start: Start = "earliest",
+        start: Start | str = "earliest",
         subscription: str | None = None,
         exclusive: bool = False,
         skip_truncated: bool = False,

@@ -19,7 +19,14 @@ def test_a_new_bookie_exposes_every_declared_metric() -> None:
     metrics = BookieMetrics(lambda: 0.0)
     families = {family.name for family in text_string_to_metric_families(text_of(metrics))}
     late = {names.DISK_FREE_BYTES.name, names.DISK_TOTAL_BYTES.name}
-    prefixes = ("bookkeeper_client_", "quire_ledger_", "quire_stream_")
+    prefixes = (
+        "bookkeeper_client_",
+        "quire_ledger_",
+        "quire_stream_",
+        "quire_read_proxy_",
+        "quire_write_proxy_",
+        "quire_serving_",
+    )
     of_clients = {name for name in names.DECLARED if name.startswith(prefixes)}
     assert families == set(names.DECLARED) - late - of_clients
     metrics.disks.watch("ledgers/0", free_bytes=lambda: 7, total_bytes=lambda: 9)

@@ -21,7 +21,8 @@ def a_run(*entries: bytes, first: int = 0) -> Run:
         Entry(LedgerId(1), EntryId(number), EntryId(number), 0, data)
         for number, data in enumerate(entries, start=first)
     ]
-    return Run(SEGMENT, made, sum(map(len, entries)), DLSN(Lssn(1), EntryId(first + len(entries)), SlotId(0)))
+    after = DLSN(Lssn(1), EntryId(first + len(entries)), SlotId(0))
+    return Run(SEGMENT.lssn, SEGMENT.is_enveloped, made, sum(map(len, entries)), after)
 
 
 def decoder(*, start: DLSN = INITIAL_DLSN, txid_min: int | None = None, skips: bool = False) -> Decoder:

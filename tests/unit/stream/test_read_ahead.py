@@ -23,7 +23,7 @@ def entry(entry_id: int, size: int) -> Entry:
 
 def a_run(number: int, size: int = 10) -> Run:
     after = DLSN(Lssn(1), EntryId(number + 1), SlotId(0))
-    return Run(SEGMENT, [entry(number, size)] if size else [], size, after)
+    return Run(SEGMENT.lssn, SEGMENT.is_enveloped, [entry(number, size)] if size else [], size, after)
 
 
 class Source:

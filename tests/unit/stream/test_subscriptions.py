@@ -16,7 +16,7 @@ from quire.errors import (
     PositionTruncated,
     StreamOwned,
 )
-from quire.metadata import ANY_VERSION
+from quire.metadata import ANY_VERSION, HeldLock
 from quire.stream.subscriptions import Subscriptions
 from quire.types import BEFORE_INITIAL_DLSN, DLSN, EntryId, Lssn, SlotId
 
@@ -238,7 +238,7 @@ def test_a_commit_is_refused_once_somebody_else_has_the_lock() -> None:
         async with world.open(exclusive=True, subscription="a") as reader:
             await take(reader, 2)
             lock = reader._lock
-            assert lock is not None
+            assert isinstance(lock, HeldLock)
             await world.stream.context.store.delete(lock.path, expected=ANY_VERSION)
             with pytest.raises(LockLost):
                 await reader.commit()

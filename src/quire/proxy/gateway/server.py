@@ -1,0 +1,74 @@
+"""Serve a gateway inside our own event loop.
+
+    async with serve_gateway({"default": client}, port=8000) as served:
+        print(served.url)
+
+When the block ends, event streams and waiting reads end first, then requests that are under way have their answer, then
+what was appended is in its streams, and last the writers are closed.
+"""
+
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from quire.proxy.gateway.app import Gateway
+from quire.proxy.gateway.clients import StreamClient
+from quire.proxy.gateway.connection import Watch
+from quire.proxy.gateway.settings import GatewaySettings
+from quire.runtime.http_server import HttpServer
+from quire.telemetry.events import logger
+
+_log = logger("proxy.gateway")
+
+
+class ServedGateway(NamedTuple):
+    """A gateway that listens."""
+
+    gateway: Gateway
+    address: tuple[str, int]
+    watch: Watch
+
+    @property
+    def url(self) -> str:
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def statistics(self) -> dict[str, Any]:
+        connections = {"malformed": self.watch.malformed, "cut": self.watch.cut}
+        return {**self.gateway.statistics(), "connections": connections}
+
+
+@asynccontextmanager
+async def serve_gateway(
+    clients: Mapping[str, StreamClient],
+    settings: GatewaySettings | None = None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+) -> AsyncIterator[ServedGateway]:
+    """Serve the namespaces of `clients` while the block runs. Raises `OSError` if the address cannot be had.
+
+    Whoever reaches the port may use it, so it listens on loopback unless told otherwise.
+    """
+    settings = settings or GatewaySettings()
+    gateway = Gateway(clients, settings)
+    try:
+        async with Watch(stall_timeout_s=settings.stall_timeout_s) as watch:
+            server = HttpServer(
+                gateway.application,
+                host,
+                port,
+                name="gateway",
+                connections_max=settings.connections_max,
+                stop_timeout_s=math.ceil(settings.stop_timeout_s),
+                connection_type=watch.connection_type(),
+            )
+            async with server:
+                _log.info("gateway.listening", host=server.address[0], port=server.address[1])
+                try:
+                    yield ServedGateway(gateway, server.address, watch)
+                finally:
+                    gateway.stop_reading()
+    finally:
+        await gateway.aclose()

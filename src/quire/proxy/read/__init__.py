@@ -1,0 +1,1 @@
+"""The read proxy: entries are read once, for however many readers. See `quire.proxy.read.proxy`."""

@@ -1,0 +1,172 @@
+"""The lanes of one stream: which of them a reader is on, which one is the tail, and when one has met another.
+
+A stream that is deleted and created again is another stream with other lanes, though it has the same name and its
+records may have the same places. Each creation has a mark of its own (`incarnation_of`): readers and lanes belong to
+one, and a lane looks again whenever it comes to another ledger.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from quire.codec.stream_metadata.tree import StreamPaths
+from quire.errors import DamagedEntry, NoSuchStream, OverCapacity
+from quire.metadata import MetadataStore, Version
+from quire.protocol.read_lanes import lane_for, lane_met
+from quire.protocol.read_pacing import fan_out_interval_s
+from quire.protocol.read_windows import Chunk
+from quire.proxy.read.cursor import Cursor
+from quire.proxy.read.frames import SharedRecords
+from quire.proxy.read.lane import Lane, LaneEnd
+from quire.stream.damage import report_skipped, unreadable
+from quire.stream.entry_source import EntrySource
+from quire.stream.segment_index import SegmentIndex, patiently
+from quire.stream.settings import StreamSettings
+from quire.stream.start import Places
+from quire.types import DLSN
+
+if TYPE_CHECKING:
+    from quire.proxy.read.all_lanes import AllLanes
+
+
+class Incarnation(NamedTuple):
+    """One creation of a stream. Backends without times have versions that never come back."""
+
+    version: Version
+    created_ms: int | None
+
+
+async def incarnation_of(store: MetadataStore, paths: StreamPaths) -> Incarnation:
+    """Of the stream that bears the name now. Raises `NoSuchStream`."""
+    stat = await store.exists(paths.version)  # Written when the stream is created, and never again.
+    if stat is None:
+        raise NoSuchStream(f"there is no stream {paths.stream!r}", stream=paths.stream)
+    return Incarnation(stat.version, stat.created_ms)
+
+
+class StreamLanes:
+    """The lanes and readers of one incarnation of a stream."""
+
+    def __init__(self, every: "AllLanes", stream: str, incarnation: Incarnation, settings: StreamSettings) -> None:
+        self.stream, self.incarnation, self.settings = stream, incarnation, settings
+        self.lanes: list[Lane] = []
+        self.cursors: set[Cursor] = set()
+        self.tail: Lane | None = None
+        self.tail_bytes = 0  # What came at the tail, ever.
+        self.records = SharedRecords(self._on_damage)
+        self._every, self._context = every, every.context
+        self._paths = every.context.paths(stream)
+
+    def cursor(self, position: DLSN) -> Cursor:
+        """A reader of the stream. To be closed."""
+        cursor = Cursor(self, position)
+        self.cursors.add(cursor)
+        return cursor
+
+    def forget(self, cursor: Cursor) -> None:
+        self.cursors.discard(cursor)
+
+    @property
+    def is_unused(self) -> bool:
+        return not self.cursors and not self.lanes
+
+    # --- Finding a lane
+
+    async def attach(self, cursor: Cursor) -> Lane:
+        """Put a reader on the lane that has its place; start one there if none does. Raises `OverCapacity`."""
+        lane = lane_for(cursor.position, self.lanes)
+        if lane is None:
+            await self._every.await_room()
+            lane = lane_for(cursor.position, self.lanes) or self._start(cursor.position)
+        else:
+            self._every.metrics.on_shared(is_tail=lane.is_tail)
+        lane.enter(cursor)
+        return lane
+
+    def _start(self, begin: DLSN) -> Lane:
+        every, clock = self._every, self._context.runtime.clock
+        lane = Lane(
+            self,
+            begin,
+            every.scan_pool,
+            now_s=clock.monotonic(),
+            interval_of=self._interval_s,
+            name=f"lane of {self.stream} from {begin}",
+            monotonic=clock.monotonic,
+        )
+        self.lanes.append(lane)
+        every.metrics.lanes_started.add()
+        return lane
+
+    def _interval_s(self, readers: int) -> float:
+        settings = self._every.settings
+        return fan_out_interval_s(
+            readers, per_reader_s=settings.fan_out_s_per_reader, interval_s_max=settings.fan_out_interval_s_max
+        )
+
+    # --- What lanes need
+
+    async def open_source(self, begin: DLSN) -> EntrySource:
+        context, clock = self._context, self._context.runtime.clock
+        index = SegmentIndex(context.store, self._paths, clock, timeout_s=self.settings.call_timeout_s)
+        settings = replace(self.settings, read_ahead_bytes_max=4 * self._every.settings.lane_read_bytes)
+        await index.refresh()
+        places = Places(context, self.stream, index, settings)
+        return EntrySource(
+            context, self.stream, index, places, settings, at=begin, skip_truncated=False, skip_at_first=False
+        )
+
+    async def check_same_stream(self) -> None:
+        now = await patiently(
+            self._context.runtime.clock,
+            lambda: incarnation_of(self._context.store, self._paths),
+            timeout_s=self.settings.call_timeout_s,
+        )
+        if now != self.incarnation:
+            raise NoSuchStream(
+                f"stream {self.stream!r} was deleted; there is another one of this name now", stream=self.stream
+            )
+
+    def on_tail(self, lane: Lane) -> None:
+        tail = self.tail
+        if tail is lane or not lane.is_open:
+            return
+        if tail is not None and tail.is_open:
+            if tail.window.begin <= lane.window.end or len(tail.window):
+                return  # It will meet the tail by itself, if it has not.
+            # Somebody waits for a place that nothing has come to yet: it is no tail, and nothing was read for it.
+            tail.stop(LaneEnd.MET)
+        self.tail = lane
+        lane.is_tail = True
+        lane.move_to(self._every.tail_pool)
+        self._every.on_room()
+
+    def on_chunk(self, lane: Lane, chunk: Chunk) -> None:
+        self._every.metrics.on_read(chunk)
+        lane.pool.shrink()
+        if lane.is_tail:
+            self.tail_bytes += len(chunk.frame)
+        elif lane_met(lane, self.lanes) is not None:
+            self._every.lanes_met += 1
+            lane.stop(LaneEnd.MET)
+
+    def on_ended(self, lane: Lane) -> None:
+        if self.tail is lane:
+            self.tail = None
+        lane.is_tail = False
+        if lane.error is not None:
+            self._every.on_lane_failed(self.stream, lane)
+        self._every.on_room()
+
+    def _on_damage(self, place: DLSN, error: DamagedEntry) -> bool:
+        if not self.settings.skip_damaged:
+            raise unreadable(self.stream, place, error)
+        report_skipped(self.stream, place, error)
+        return True
+
+
+def no_lane(wait_s: float) -> OverCapacity:
+    return OverCapacity(
+        f"no lane to read on became free within {wait_s:g} s: too many readers are at different places",
+        hint="Come back in a moment, or use another proxy.",
+        retry_after_ms=round(wait_s * 1000),
+    )

@@ -1,0 +1,1 @@
+"""The write proxy: many clients append to streams that it owns. See `quire.proxy.write.proxy`."""

@@ -1,0 +1,119 @@
+"""What a simulation of the serving tier is made of: how many of each, how fast, and what goes wrong.
+
+Each plan aims at one row of the failure table, or a few that go together, and is small: a run should cost half a second.
+What a run costs is mostly appends (some milliseconds each); time that passes without them costs next to nothing.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from quire.protocol.rate_limits import RateLimits
+
+Fault = Literal[
+    "kill_owner",  # The owner of a stream dies, and is started again after a while.
+    "kill_all",  # All write proxies do.
+    "expire_owner",  # The owner's session is over. It does not know yet.
+    "stall_owner",  # The owner cannot reach the metadata for a while, often longer than its session lasts.
+    "stall_all",  # No proxy can.
+    "drain_owner",  # The owner is drained, and started again.
+    "move",  # The owner is asked to give the stream up.
+    "cut_client",  # A client cannot reach the owner, others can.
+    "cut_bookies",  # The owner cannot reach some or all of the bookies.
+    "reset_owner",  # All connections of the owner break.
+    "kill_reader",  # A read proxy dies, and is started again after a while.
+    "cut_reader",  # A reader cannot reach a read proxy, which others can.
+    "slow_bookie",  # One bookie is far away.
+    "crash_bookies",  # One bookie loses power, or as many that no ack quorum is left.
+    "rival",  # Somebody without a lock takes the stream over, and writes it.
+    "truncate",  # What all readers have read is hidden.
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One kind of run."""
+
+    faults: dict[Fault, float] = field(default_factory=dict)
+    """Weights."""
+    faults_max: int = 2
+    fault_pause_s: float = 0.6
+
+    proxies: int = 2
+    read_proxies: int = 1
+    streams: int = 1
+
+    writers: int = 3
+    """Of each kind of client in turn: with producer ids, without, and without but sending again."""
+    bursts: int = 6
+    """Each writer appends so many times, a few calls at once and without waiting for the ones before."""
+    burst_pause_s: float = 0.4
+    append_timeout_s: float = 15.0
+    readers: int = 2
+    reopen_chance: float = 0.3
+    """That a reader is closed and goes on from its position, now and then."""
+
+    roll_bytes: tuple[int, ...] = (300, 1 << 30)
+    """Segments roll at one of these sizes."""
+    stream_limits: RateLimits = RateLimits()
+    loss: tuple[float, ...] = (0.0,)
+    """How likely it is that a connection breaks, at each piece of data."""
+
+    is_calm: bool = False
+    """Nothing happens that ends a segment early: what readers are given can be compared with what is confirmed."""
+    never_fails: bool = False
+    """With producer ids all appends succeed, whatever happens."""
+
+
+CRASH = Plan({"kill_owner": 1}, proxies=3, never_fails=True)
+COLD_START = Plan({"kill_all": 1}, faults_max=1, streams=2, never_fails=True)
+EXPIRY = Plan({"expire_owner": 2, "stall_owner": 2}, faults_max=3, fault_pause_s=1.0, never_fails=True)
+METADATA_DOWN = Plan({"stall_all": 1}, faults_max=1, fault_pause_s=1.0)
+DRAIN = Plan({"drain_owner": 1}, fault_pause_s=0.4, never_fails=True)
+MOVE = Plan({"move": 3, "reset_owner": 1}, faults_max=4, fault_pause_s=0.4, burst_pause_s=0.2, never_fails=True)
+CUT_OFF = Plan({"cut_client": 3, "reset_owner": 1}, never_fails=True)
+STORAGE = Plan({"cut_bookies": 2, "crash_bookies": 1}, fault_pause_s=1.0)
+SLOW = Plan({"slow_bookie": 1}, is_calm=True, never_fails=True)
+READERS = Plan(
+    {"kill_reader": 2, "cut_reader": 1},
+    read_proxies=2,
+    faults_max=3,
+    readers=3,
+    writers=2,
+    is_calm=True,
+    never_fails=True,
+    roll_bytes=(200, 400),
+)
+RIVALS = Plan({"rival": 2, "expire_owner": 1, "move": 1}, faults_max=3, never_fails=True)
+TRUNCATION = Plan({"truncate": 3, "move": 1}, faults_max=4, roll_bytes=(200, 400), never_fails=True)
+LIMITS = Plan(
+    {"move": 1},
+    faults_max=1,
+    stream_limits=RateLimits(requests_hard=8.0),
+    append_timeout_s=20.0,
+    bursts=4,
+    never_fails=True,
+)
+LOSSY = Plan({"reset_owner": 1}, loss=(0.002, 0.005), bursts=5)
+DEADLINES = Plan({"cut_bookies": 1, "stall_owner": 1, "kill_owner": 1}, append_timeout_s=0.8)
+EVERYTHING = Plan(
+    {
+        "kill_owner": 2,
+        "expire_owner": 1,
+        "stall_owner": 1,
+        "drain_owner": 1,
+        "move": 1,
+        "cut_client": 1,
+        "cut_bookies": 1,
+        "reset_owner": 1,
+        "kill_reader": 2,
+        "cut_reader": 1,
+        "crash_bookies": 1,
+        "rival": 1,
+        "truncate": 1,
+    },
+    faults_max=4,
+    proxies=3,
+    read_proxies=2,
+    streams=2,
+    bursts=5,
+)

@@ -1,0 +1,115 @@
+"""The list of streams as calls."""
+
+import asyncio
+
+import pytest
+from tests.unit.proxy.read.read_world import CALLER, World, on_proxy
+
+from quire.codec.pb import quire_v1_pb2 as pb
+from quire.errors import InvalidArgument, NoSuchStream, StreamExists, VersionConflict
+from quire.proxy.catalog import Catalog
+from quire.rpc.serving.results import dlsn_message
+
+
+async def listed(catalog: Catalog, **fields: object) -> list[list[str]]:
+    request = pb.ListStreamsRequest(**fields)  # type: ignore[arg-type]
+    return [list(page.streams) async for page in catalog.list_streams(request, CALLER)]
+
+
+def test_streams_are_created_listed_and_deleted() -> None:
+    async def check(world: World) -> None:
+        catalog = Catalog(world.behind)
+        for name in ("b", "a", "a/x", "c"):
+            await catalog.create_stream(pb.CreateStreamRequest(stream=name), CALLER)
+        await catalog.create_stream(pb.CreateStreamRequest(stream="a"), CALLER)
+        with pytest.raises(StreamExists):
+            await catalog.create_stream(pb.CreateStreamRequest(stream="a", must_not_exist=True), CALLER)
+        assert await listed(catalog) == [["a", "a/x", "b", "c", "s"]]
+        assert await listed(catalog, page_size=2) == [["a", "a/x"], ["b", "c"], ["s"]]
+        assert await listed(catalog, page_size=2, after="a/x") == [["b", "c"], ["s"]]
+        assert await listed(catalog, prefix="a") == [["a", "a/x"]]
+        await catalog.delete_stream(pb.StreamRequest(stream="b"), CALLER)
+        await catalog.rename_stream(pb.RenameStreamRequest(stream="c", new_name="d"), CALLER)
+        assert await listed(catalog) == [["a", "a/x", "d", "s"]]
+        with pytest.raises(NoSuchStream):
+            await catalog.delete_stream(pb.StreamRequest(stream="b"), CALLER)
+        with pytest.raises(InvalidArgument):
+            await catalog.create_stream(pb.CreateStreamRequest(namespace="other", stream="b"), CALLER)
+
+    on_proxy(check, seeds=1)
+
+
+def test_changes_of_the_list_are_told() -> None:
+    async def check(world: World) -> None:
+        catalog = Catalog(world.behind)
+        told: list[list[str]] = []
+
+        async def watch() -> None:
+            async for page in catalog.list_streams(pb.ListStreamsRequest(watch=True, prefix="w"), CALLER):
+                told.append(list(page.streams))  # noqa: PERF401 - it never ends
+
+        task = asyncio.create_task(watch())
+        await world.until(lambda: told == [[]])
+        await catalog.create_stream(pb.CreateStreamRequest(stream="w1"), CALLER)
+        await world.until(lambda: told[-1] == ["w1"])
+        await catalog.delete_stream(pb.StreamRequest(stream="w1"), CALLER)
+        await world.until(lambda: told[-1] == [])
+        task.cancel()
+        await asyncio.wait([task])
+
+    on_proxy(check, seeds=1)
+
+
+def test_what_is_known_of_a_stream_is_told() -> None:
+    async def check(world: World) -> None:
+        catalog = Catalog(world.behind)
+        places = await world.write(5)
+        await world.write(5, first=5)
+        await world.writers.truncate_stream("s", before=places[2])
+        answer = await catalog.get_stream(pb.StreamRequest(stream="s"), CALLER)
+        assert answer.stream == "s"
+        assert answer.first_dlsn == dlsn_message(places[2])
+        assert [segment.lssn for segment in answer.segments] == [1, 2]
+        assert answer.segments[0].truncation == pb.PARTIALLY_TRUNCATED
+        assert answer.record_count == 10
+        assert not answer.is_sealed
+        purged = await catalog.purge_stream(pb.PurgeStreamRequest(stream="s"), CALLER)
+        assert purged.segments == 0
+        with pytest.raises(NoSuchStream):
+            await catalog.get_stream(pb.StreamRequest(stream="missing"), CALLER)
+
+    on_proxy(check, seeds=1)
+
+
+def test_an_application_keeps_a_few_bytes_at_a_stream() -> None:
+    async def check(world: World) -> None:
+        catalog, request = Catalog(world.behind), pb.StreamRequest(stream="s")
+        empty = await catalog.get_stream_metadata(request, CALLER)
+        assert empty.data == b""
+        await catalog.set_stream_metadata(
+            pb.SetStreamMetadataRequest(stream="s", data=b"kept", expected=empty.version), CALLER
+        )
+        assert (await catalog.get_stream_metadata(request, CALLER)).data == b"kept"
+        with pytest.raises(VersionConflict):
+            await catalog.set_stream_metadata(
+                pb.SetStreamMetadataRequest(stream="s", data=b"x", expected=empty.version), CALLER
+            )
+        await catalog.set_stream_metadata(pb.SetStreamMetadataRequest(stream="s", data=b"any"), CALLER)
+
+    on_proxy(check, seeds=1)
+
+
+def test_whoever_has_a_stream_lets_it_go_before_it_is_deleted_or_renamed() -> None:
+    async def check(world: World) -> None:
+        let_go: list[str] = []
+
+        async def before_delete(stream: str) -> None:
+            assert await world.writers.stream_exists(stream)
+            let_go.append(stream)
+
+        catalog = Catalog(world.behind, before_delete=before_delete)
+        await catalog.rename_stream(pb.RenameStreamRequest(stream="s", new_name="t"), CALLER)
+        await catalog.delete_stream(pb.StreamRequest(stream="t"), CALLER)
+        assert let_go == ["s", "t"]
+
+    on_proxy(check, seeds=1)
