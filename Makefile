@@ -14,8 +14,8 @@ SECONDS ?= 60
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
 
-up: .venv/core ## see it work: several processes share one file, without any service
-	@$(BIN)/python examples/shared_counter.py
+up: .venv/core ## see it work: a local cluster of three bookies in ./quire-data, until Ctrl-C
+	@$(BIN)/quire up
 
 setup: .venv/dev ## the environment alone: .venv with everything that tests need
 

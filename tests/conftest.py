@@ -7,6 +7,8 @@ import pytest
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
 
+pytest_plugins = ["pytester"]  # For the tests of our own plug-in; pytest takes it from here only.
+
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:

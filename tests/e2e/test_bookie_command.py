@@ -198,10 +198,6 @@ async def test_the_commands_of_the_documents_work(tmp_path: Path) -> None:
     finally:
         if running is not None:
             running.end()
-    assert [words for words in commands("README.md") if words[0] == "bookie"] == [
-        ["bookie", "run", "--metadata", "sqlite:./metadata.db", "--data", "./bookie-1", "--listen", "127.0.0.1:3181"],
-        ["bookie", "status", "--metadata", "sqlite:./metadata.db"],
-    ]
 
 
 def test_every_metric_is_in_the_reference() -> None:

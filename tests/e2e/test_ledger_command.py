@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.documents import ROOT, blocks
 from tests.e2e.test_bookie_command import Running
-from tests.e2e.test_documents import ROOT, blocks
 from tests.waiting import eventually
 
 import quire

@@ -131,7 +131,7 @@ def test_bad_input_is_one_sentence_and_a_hint(
     assert hint_line.startswith("hint: ")
     assert hint in hint_line
     as_json = quire_json("metadata", command, uri, "--timeout", "1", code=1)
-    assert set(as_json["error"]) == {"kind", "message", "hint", "retryable", "outcome"}
+    assert set(as_json["error"]) == {"kind", "message", "hint", "notes", "facts", "retryable", "outcome"}
     assert list(tmp_path.iterdir()) == [], "looking at nothing leaves nothing behind"
 
 

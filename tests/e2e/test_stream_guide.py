@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.test_documents import ROOT, blocks
+from tests.e2e.documents import ROOT, blocks
 from tests.integration.bookie.bookie_process import new_cluster
 from tests.integration.ledger.processes import BookieProcess
 from tests.waiting import eventually

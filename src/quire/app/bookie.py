@@ -1,12 +1,13 @@
 """A bookie as a process: from options to a running one, until a signal or a failure ends it."""
 
 import asyncio
+import os
 import signal
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
+from quire.app.addresses import advertised_host, parse_address
 from quire.app.overrides import with_overrides
 from quire.bookie.bookie import Bookie, BookieSettings
 from quire.bookie.folder_token import folder_token
@@ -15,8 +16,6 @@ from quire.errors import InvalidArgument
 from quire.metadata import StoreSettings, open_cluster
 from quire.runtime import real_runtime
 from quire.types import bookie_id
-
-_EVERYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise it, not to bind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,8 @@ class BookieOptions:
     listen: str = "127.0.0.1:3181"
     advertise: str | None = None
     id: str | None = None
+    moves_with: Path | None = None
+    """A folder above all the bookie's folders that may be moved as a whole, with the metadata in it."""
     admin: str | None = "127.0.0.1:0"
     tls_certificate: Path | None = None
     tls_key: Path | None = None
@@ -38,23 +39,30 @@ class BookieOptions:
 
     def settings(self) -> BookieSettings:
         """Raises `InvalidArgument` for what makes no sense."""
-        host, port = _address(self.listen)
-        if host in _EVERYWHERE and self.advertise is None:
-            raise InvalidArgument(
-                f"{self.listen!r} listens everywhere, which is no address to connect to",
-                hint="Say with --advertise under which name clients reach this machine.",
-            )
-        folders = BookieFolders(str(self.data.absolute()), tuple(str(each.absolute()) for each in self.journals))
+        host, port = parse_address(self.listen)
+        advertised_host(self.listen, self.advertise)
         settings = BookieSettings(
-            folders,
+            self._folders(),
             host=host,
             port=port,
             advertised_host=self.advertise,
             bookie_id=None if self.id is None else bookie_id(self.id),
             folder_token=folder_token,
-            admin_address=None if self.admin in (None, "none") else _address(self.admin),
+            admin_address=None if self.admin in (None, "none") else parse_address(self.admin),
         )
         return with_overrides(settings, self.overrides)
+
+    def _folders(self) -> BookieFolders:
+        above = None if self.moves_with is None else os.path.normpath(self.moves_with.absolute())
+        folders = BookieFolders(
+            str(self.data.absolute()), tuple(str(each.absolute()) for each in self.journals), moves_with=above
+        )
+        if above is not None and any(os.path.commonpath([above, each]) != above for each in folders.all):
+            raise InvalidArgument(
+                f"not all of {', '.join(folders.all)} are in {above}, with which they should move",
+                hint="Name a folder above all of them with --moves-with, or leave it out.",
+            )
+        return folders
 
     def tls(self) -> ssl.SSLContext | None:
         if self.tls_certificate is None:
@@ -95,10 +103,3 @@ async def run_bookie(options: BookieOptions) -> None:
                 await asyncio.wait([failing, stopping])
     finally:
         await runtime.disk.aclose()
-
-
-def _address(text: str | None) -> tuple[str, int]:
-    host, _, port = (text or "").rpartition(":")
-    if not port.isdecimal() or int(port) > 65535 or not host:
-        raise InvalidArgument(f"{text!r} is not HOST:PORT", hint="Write, for example, 127.0.0.1:3181.")
-    return host.strip("[]"), int(port)

@@ -16,6 +16,7 @@ from quire.cli.bench_bookie import BookieBench, bench_bookie, bench_flatness, be
 from quire.cli.bench_figures import Case
 from quire.cli.bench_ledger import LedgerBench, OpenSide, bench_ledger, open_quire
 from quire.cli.bench_options import Peer, parse_quorum, parse_settings
+from quire.cli.bench_proxy import proxy
 from quire.cli.bench_start import start
 from quire.cli.bench_stream import stream
 from quire.cli.bench_tables import latency_table, ratio_table, throughput_table
@@ -177,6 +178,7 @@ def _apache(class_path: str, settings: list[str]) -> OpenSide:
     return partial(open_apache, class_path=class_path, settings=parse_settings(settings))
 
 
+app.command(epilog="Example:  quire bench proxy --readers 500")(proxy)
 app.command(epilog="Example:  quire bench start --rounds 10")(start)
 app.command(epilog="Example:  quire bench stream --streams 1 --record-bytes 100 --peer apache")(stream)
 

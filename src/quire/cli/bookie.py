@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from quire.cli.bookie_status import ask_bookies, show_bookies
-from quire.cli.output import FAILED, out, print_json, run
+from quire.cli.default_uri import metadata_uri
+from quire.cli.output import FAILED, checked, out, print_json, run
 
 app = typer.Typer(help="Run a storage node, and ask one how it is.", no_args_is_help=True)
 
@@ -40,6 +40,10 @@ def run_command(
     id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="The bookie's name for life. Default: HOST:PORT.")
     ] = None,
+    moves_with: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A folder above --data that may be moved as a whole while nothing runs."),
+    ] = None,
     admin: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics, /healthz and the admin API, or none.")
     ] = "127.0.0.1:0",
@@ -70,6 +74,7 @@ def run_command(
         listen=listen,
         advertise=advertise,
         id=id,
+        moves_with=moves_with,
         admin=admin,
         tls_certificate=tls_certificate,
         tls_key=tls_key,
@@ -97,13 +102,25 @@ def settings(json: Annotated[bool, typer.Option("--json", help="Print JSON inste
 
 @app.command(epilog="Example:  quire bookie status --metadata sqlite:./metadata.db  (all bookies)")
 def status(
-    metadata: Metadata,
+    metadata: Annotated[
+        str | None,
+        typer.Option(
+            "--metadata",
+            envvar="QUIRE_METADATA",
+            metavar="URI",
+            help="Where the cluster's metadata is. Default: $QUIRE_METADATA, else that of the running local cluster.",
+            show_default=False,
+        ),
+    ] = None,
     bookie: Annotated[str | None, typer.Argument(metavar="[ID]", help="One bookie; all without it.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="Give up on anybody after this long.")] = 10.0,
 ) -> None:
     """Show how bookies are: what they hold, and every reason for not writing or not reclaiming."""
-    found = run(ask_bookies(metadata, bookie, timeout_s=timeout), as_json=json)
+    from quire.cli.bookie_status import ask_bookies, show_bookies
+
+    uri = checked(lambda: metadata_uri(metadata), as_json=json)
+    found = run(ask_bookies(uri, bookie, timeout_s=timeout), as_json=json)
     if json:
         print_json({"bookies": found})
     else:

@@ -2,18 +2,18 @@
 
 import asyncio
 import json as json_format
-import os
 import sys
-from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from quire.cli.default_uri import metadata_uri
 from quire.cli.ledger_output import facts, plural, print_ledger, print_table, spinning
-from quire.cli.output import counting, out, print_json, run
-from quire.cli.stdin import input_lines
+from quire.cli.output import counting, out, print_json, run, until_nobody_reads, write_bytes
+from quire.cli.record_output import payload_facts
+from quire.cli.stdin import ctrl_c, input_lines
 from quire.errors import InvalidArgument, NoSuchLedger
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.pool import PoolSettings
@@ -30,12 +30,12 @@ _READ_AT_ONCE_MAX = 16  # Ledgers' metadata, for a long list.
 _LAC_INTERVAL_S = 0.5  # So that whoever follows sees the last line, too, while the next one is not there.
 
 Metadata = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--metadata",
         envvar="QUIRE_METADATA",
         metavar="URI",
-        help="Where the cluster's metadata is. Default: $QUIRE_METADATA.",
+        help="Where the cluster's metadata is. Default: $QUIRE_METADATA, else that of the running local cluster.",
         show_default=False,
     ),
 ]
@@ -59,7 +59,7 @@ ChosenId = Annotated[
 ]
 
 
-def _on(uri: str, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool, timeout_s: float) -> T:
+def _on(uri: str | None, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool, timeout_s: float) -> T:
     """Run a command's work. A person would rather wait for a busy bookie than be told that it is slow."""
 
     async def connected() -> T:
@@ -68,7 +68,9 @@ def _on(uri: str, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool, t
         )
         pool = PoolSettings(channel=ChannelSettings(connect_timeout_s=timeout_s / 2, request_timeout_s=timeout_s))
         store = StoreSettings(create_missing=False, operation_timeout_s=min(10.0, timeout_s))
-        async with open_ledgers(uri, settings=settings, pool_settings=pool, store_settings=store) as ledgers:
+        async with open_ledgers(
+            metadata_uri(uri), settings=settings, pool_settings=pool, store_settings=store
+        ) as ledgers:
             return await work(ledgers)
 
     return run(connected(), as_json=json)
@@ -79,7 +81,7 @@ def _on(uri: str, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool, t
 
 @app.command(epilog="Example:  quire ledger create --ledger-id 7 --custom owner=me --metadata sqlite:./metadata.db")
 def create(
-    metadata: Metadata,
+    metadata: Metadata = None,
     ensemble: Ensemble = 3,
     write_quorum: WriteQuorum = 3,
     ack_quorum: AckQuorum = 2,
@@ -110,7 +112,7 @@ def create(
 
 @app.command(epilog="Example:  seq 1000 | quire ledger write --metadata sqlite:./metadata.db")
 def write(
-    metadata: Metadata,
+    metadata: Metadata = None,
     ensemble: Ensemble = 3,
     write_quorum: WriteQuorum = 3,
     ack_quorum: AckQuorum = 2,
@@ -134,11 +136,11 @@ def write(
             ledger_id=ledger_id,
         ) as ledger:
             with counting(f"ledger {ledger.id}: entries written", quiet=json) as counter:
-                async with aclosing(input_lines()) as chunks:
-                    async for lines in chunks:
-                        await ledger.enqueue(lines)
-                        for _ in lines:
-                            counter.step()
+                with ctrl_c() as interrupted:
+                    async with aclosing(input_lines(interrupted)) as chunks:
+                        async for lines in chunks:
+                            await ledger.enqueue(lines)
+                            counter.step(len(lines))
                 await ledger.flush()
             return {"ledger": ledger.id, "entries": ledger.last_add_confirmed + 1, "length": ledger.length}
 
@@ -165,7 +167,7 @@ def _parsed_custom(words: list[str] | None) -> dict[str, bytes]:
 @app.command(epilog="Examples:  quire ledger read 7 --from 100  ·  quire ledger read 7 --follow")
 def read(
     ledger: LedgerNumber,
-    metadata: Metadata,
+    metadata: Metadata = None,
     first: Annotated[int, typer.Option("--from", min=0, help="The first entry.")] = 0,
     last: Annotated[int | None, typer.Option("--to", min=0, help="The last entry; the end without it.")] = None,
     follow: Annotated[
@@ -189,27 +191,19 @@ def read(
             async with aclosing(found) as entries:
                 await _print_entries(entries, json=json, at_once=follow)
 
-    try:
+    with until_nobody_reads():
         _on(metadata, work, json=json, timeout_s=timeout)
-    except BrokenPipeError:  # Whoever read our output has enough, as `head` has.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 async def _print_entries(entries: AsyncIterator[LedgerEntry], *, json: bool, at_once: bool) -> None:
-    write = sys.stdout.buffer.write
     async for entry in entries:
-        write(_json_line(entry) if json else entry.payload + b"\n")
-        if at_once:
-            sys.stdout.buffer.flush()
-    sys.stdout.buffer.flush()
+        write_bytes(_json_line(entry) if json else entry.payload + b"\n", at_once=at_once)
+    write_bytes(b"", at_once=True)
 
 
 def _json_line(entry: LedgerEntry) -> bytes:
-    try:
-        payload = {"payload": entry.payload.decode()}
-    except UnicodeDecodeError:
-        payload = {"payload_base64": b64encode(entry.payload).decode()}
-    return json_format.dumps({"entry": entry.entry_id, **payload}, ensure_ascii=False).encode() + b"\n"
+    told = {"entry": entry.entry_id, **payload_facts(entry.payload)}
+    return json_format.dumps(told, ensure_ascii=False).encode() + b"\n"
 
 
 # --- Looking
@@ -217,7 +211,7 @@ def _json_line(entry: LedgerEntry) -> bytes:
 
 @app.command("list", epilog="Example:  quire ledger list --long --metadata sqlite:./metadata.db")
 def list_ledgers(
-    metadata: Metadata,
+    metadata: Metadata = None,
     long: Annotated[bool, typer.Option("--long", "-l", help="Also their state, size and quorums.")] = False,
     json: Json = False,
     timeout: Timeout = 30.0,
@@ -255,13 +249,12 @@ async def _read_all(ledgers: LedgerClient, wanted: list[LedgerId], *, quiet: boo
         for place in range(0, len(wanted), _READ_AT_ONCE_MAX):
             some = await asyncio.gather(*map(one, wanted[place : place + _READ_AT_ONCE_MAX]))
             found += [each for each in some if each is not None]
-            for _ in some:
-                counter.step()
+            counter.step(len(some))
     return found
 
 
 @app.command(epilog="Example:  quire ledger show 7 --metadata sqlite:./metadata.db")
-def show(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeout: Timeout = 30.0) -> None:
+def show(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Show what the metadata says of a ledger: its state, its quorums, and which bookies have which entries."""
 
     async def work(ledgers: LedgerClient) -> StoredLedger:
@@ -274,7 +267,7 @@ def show(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeout: 
 
 
 @app.command(epilog="Example:  quire ledger recover 7 --metadata sqlite:./metadata.db")
-def recover(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeout: Timeout = 30.0) -> None:
+def recover(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Shut the writer of a ledger out, find its last entry, and seal it there."""
 
     async def work(ledgers: LedgerClient) -> StoredLedger:
@@ -285,7 +278,7 @@ def recover(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeou
 
 
 @app.command(epilog="Example:  quire ledger delete 7 --metadata sqlite:./metadata.db")
-def delete(ledger: LedgerNumber, metadata: Metadata, json: Json = False, timeout: Timeout = 30.0) -> None:
+def delete(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Delete a ledger. Its entries go when the bookies next collect garbage."""
 
     async def work(ledgers: LedgerClient) -> None:

@@ -13,6 +13,7 @@ from quire.metadata import StoredLedger
 from quire.protocol.space import shown_bytes
 from quire.types import LedgerState
 
+_COUNTED: Final = ("entries", "records", "segments", "size")
 _COLOURS: Final = {"open": "green", "in_recovery": "yellow", "closed": "dim"}
 
 
@@ -37,7 +38,7 @@ def facts(stored: StoredLedger) -> dict[str, Any]:
         "digest": None if metadata.digest is None else metadata.digest.name.lower(),
         "entries": metadata.last_entry_id + 1 if closed else None,
         "length": metadata.length if closed else None,
-        "created": None if stored.created_ms is None else _when(stored.created_ms),
+        "created": None if stored.created_ms is None else when(stored.created_ms),
         "custom": {key: value.decode(errors="replace") for key, value in metadata.custom.items()},
         "fragments": [{"first": each.first_entry_id, "bookies": list(each.bookies)} for each in metadata.fragments],
     }
@@ -58,7 +59,7 @@ def print_ledger(stored: StoredLedger, *, json: bool) -> None:
         console.print(f"  created  {found['created']}")
     for key, value in found["custom"].items():
         console.print(f"  custom   {escape(key)} = {escape(value)}", soft_wrap=True)
-    table = _table("from entry", "bookies")
+    table = plain_table("from entry", "bookies")
     for each in found["fragments"]:
         table.add_row(str(each["first"]), escape(", ".join(each["bookies"])))
     console.print()
@@ -66,7 +67,7 @@ def print_ledger(stored: StoredLedger, *, json: bool) -> None:
 
 
 def print_table(stored: list[StoredLedger]) -> None:
-    table = _table("ledger", "state", "entries", "size", "quorums", "created")
+    table = plain_table("ledger", "state", "entries", "size", "quorums", "created")
     for found in map(facts, stored):
         quorums = f"{found['ensemble']}/{found['write_quorum']}/{found['ack_quorum']}"
         entries = "" if found["entries"] is None else str(found["entries"])
@@ -76,14 +77,16 @@ def print_table(stored: list[StoredLedger]) -> None:
     out().print(table)
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """Without lines. What is counted stands on the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for column in columns:
-        table.add_column(column, justify="right" if column in ("entries", "size") else "left")
+        table.add_column(column, justify="right" if column in _COUNTED else "left")
     return table
 
 
-def _when(milliseconds: int) -> str:
+def when(milliseconds: int) -> str:
+    """A time since 1970, for people and programs."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 

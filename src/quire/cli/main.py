@@ -1,24 +1,49 @@
 """The root of the `quire` command."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from quire import __version__
-from quire.cli import bench, bookie, ledger, metadata
+from quire.cli.lazy import Deferred, group_with
+
+_DATA: Final = "Streams"
+_CLUSTER: Final = "Clusters"
+_MORE: Final = "More"
+
+# In the order of the help. Modules are imported when one of their commands is called.
+COMMANDS: Final = (
+    Deferred("stream", "quire.cli.stream", "Streams: create, look at, truncate, seal and delete them.", _DATA),
+    Deferred("write", "quire.cli.write", "Append records to a stream: lines, files, or JSON.", _DATA, is_group=False),
+    Deferred("read", "quire.cli.read", "Print the records of a stream.", _DATA, is_group=False),
+    Deferred("tail", "quire.cli.tail", "Print the records of a stream as they come.", _DATA, is_group=False),
+    Deferred("up", "quire.cli.local", "Run a local cluster in the foreground until Ctrl-C.", _CLUSTER, is_group=False),
+    Deferred("down", "quire.cli.local", "Stop a local cluster.", _CLUSTER, is_group=False),
+    Deferred("status", "quire.cli.local", "Show a local cluster.", _CLUSTER, is_group=False),
+    Deferred("bookie", "quire.cli.bookie", "Run a storage node, and ask one how it is.", _CLUSTER),
+    Deferred(
+        "write-proxy", "quire.cli.write_proxy", "Run a write proxy: many programs write streams through it.", _CLUSTER
+    ),
+    Deferred(
+        "read-proxy", "quire.cli.read_proxy", "Run a read proxy: many programs read streams through it.", _CLUSTER
+    ),
+    Deferred("proxy", "quire.cli.proxy", "Proxies: list them, see what they own, drain them, move streams.", _CLUSTER),
+    Deferred("ring", "quire.cli.ring", "Which proxy a stream belongs to while nobody owns it.", _CLUSTER),
+    Deferred("metadata", "quire.cli.metadata", "Set up a cluster's metadata and look at it.", _CLUSTER),
+    Deferred("ledger", "quire.cli.ledger", "Ledgers: create, write, read, recover and delete them.", _CLUSTER),
+    Deferred("bench", "quire.cli.bench", "Measure what operations cost.", _MORE),
+)
 
 app = typer.Typer(
     name="quire",
+    cls=group_with(*COMMANDS),
     help="A distributed log for Python, byte-compatible with Apache BookKeeper and DistributedLog.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Examples:\n\necho hello | quire write greetings\n\nquire read greetings\n\nquire up",
 )
-app.add_typer(metadata.app, name="metadata")
-app.add_typer(bookie.app, name="bookie")
-app.add_typer(ledger.app, name="ledger")
-app.add_typer(bench.app, name="bench")
 
 
 def _print_version(wanted: bool) -> None:

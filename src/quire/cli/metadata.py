@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from quire.cli.output import FAILED, counting, out, print_json, run
+from quire.cli.default_uri import metadata_uri
+from quire.cli.output import FAILED, checked, counting, out, print_json, run
 from quire.errors import DamagedMetadata, NoSuchNode
 from quire.metadata import Cluster, StoreSettings, attach_cluster, init_cluster, open_store, parse_uri
 from quire.metadata.check import Finding, check_cluster
@@ -24,6 +25,16 @@ Uri = Annotated[
         envvar="QUIRE_METADATA",
         metavar="URI",
         help="Where the metadata is: zk://…, etcd://…, sqlite:FILE or memory:. Default: $QUIRE_METADATA.",
+        show_default=False,
+    ),
+]
+UriOfExisting = Annotated[
+    str | None,
+    typer.Argument(
+        envvar="QUIRE_METADATA",
+        metavar="URI",
+        help="Where the metadata is: zk://…, etcd://…, sqlite:FILE. Default: $QUIRE_METADATA, else the running local "
+        "cluster.",
         show_default=False,
     ),
 ]
@@ -54,10 +65,11 @@ async def _init(uri: str, timeout_s: float) -> dict[str, Any]:
 
 
 @app.command(
-    epilog="Examples:  quire metadata show sqlite:./metadata.db  ·  quire metadata show zk://zk1:2181/ledgers --json"
+    epilog="Examples:  quire metadata show  ·  quire metadata show zk://zk1:2181/ledgers --json",
 )
-def show(uri: Uri, json: Json = False, timeout: Timeout = 10.0) -> None:
+def show(uri: UriOfExisting = None, json: Json = False, timeout: Timeout = 10.0) -> None:
     """Show a cluster: its layout, its bookies, how many ledgers it has. Changes nothing."""
+    uri = checked(lambda: metadata_uri(uri, named_by="a URI"), as_json=json)
     summary = run(_show(uri, timeout, quiet=json), as_json=json)
     if json:
         print_json(summary)
@@ -127,8 +139,9 @@ def _print_summary(summary: dict[str, Any]) -> None:
 
 
 @app.command(epilog="Example:  quire metadata check zk://zk1:2181/ledgers  (exit code 1 if anything is wrong)")
-def check(uri: Uri, json: Json = False, timeout: Timeout = 10.0) -> None:
+def check(uri: UriOfExisting = None, json: Json = False, timeout: Timeout = 10.0) -> None:
     """Read every node of a cluster and report what is damaged or does not belong. Changes nothing."""
+    uri = checked(lambda: metadata_uri(uri, named_by="a URI"), as_json=json)
     count, problems = run(_check(uri, timeout, quiet=json), as_json=json)
     if json:
         print_json({"uri": uri, "nodes": count, "problems": [asdict(problem) for problem in problems]})

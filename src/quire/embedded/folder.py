@@ -28,9 +28,10 @@ from quire.runtime import Runtime
 from quire.stream.uri import StreamUri, parse_stream_uri
 from quire.types import BookieId, bookie_id
 
-NAMESPACE: Final = "/streams"
+NAMESPACE: Final = "/default"
 METADATA: Final = "metadata.db"
 LOCK: Final = "lock"
+SUPERVISOR: Final = "quire up"  # What the lock of a folder says that a local cluster has.
 
 _BOOKIE: Final = re.compile(r"bookie-([1-9][0-9]{0,5})")
 _SCHEME: Final = "file:"
@@ -59,7 +60,10 @@ class DataFolder:
 
     def streams(self, namespace: str = NAMESPACE) -> StreamUri:
         """Where the streams are, for processes that share the folder while `quire up` serves it."""
-        return parse_stream_uri(f"distributedlog+sqlite:{quote(self.metadata)}?namespace={quote(namespace)}")
+        store, path = f"distributedlog+sqlite:{quote(self.metadata)}", quote(namespace)
+        if re.search(r"\.(db|sqlite)", namespace, re.IGNORECASE):  # Could be taken for a part of the file's path.
+            return parse_stream_uri(f"{store}?namespace={path}")
+        return parse_stream_uri(store + (path if path.startswith("/") else f"/{path}"))
 
     def bookie_id(self, number: int) -> BookieId:
         """A bookie's name for life, whoever runs it, wherever it listens."""
@@ -159,6 +163,8 @@ def _in_use(folder: DataFolder, error: BlockingIOError) -> FolderInUse:
     holder = (error.strerror or "").removeprefix("locked by ")
     if holder.endswith(f"(process {os.getpid()})"):
         hint = "This program has it open already: use that client, or close it first."
+    elif holder.startswith(SUPERVISOR):
+        hint = f"It is served to all processes of this machine: connect to {folder.streams()} instead."
     else:
         hint = f"End that one, or run `quire up --data {folder.path}` to share it between processes."
     return FolderInUse(f"the folder {folder.path!r} is in use by {holder}", hint=hint, path=folder.path, holder=holder)

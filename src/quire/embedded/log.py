@@ -57,8 +57,8 @@ _STORAGE: Final = StorageSettings(
 _SPACE: Final = SpaceSettings(free_bytes_min=64 << 20, reserve_bytes=0)
 _GARBAGE: Final = GarbageSettings(interval_s=60.0)
 
-# An application may stop its event loop, in a debugger or in a long calculation, and the bookies with it: no answer means
-# nothing for a long time. There is no other bookie to turn to, and nobody waits for our sessions.
+# An application may stop its event loop, in a debugger or in a long calculation, and the bookies with it: no answer
+# means nothing for a long time. There is no other bookie to turn to, and nobody waits for our sessions.
 _PATIENCE_S: Final = 300.0
 _SESSION_S: Final = 3600.0
 _POOL: Final = PoolSettings(

@@ -86,7 +86,7 @@ class LedgerWriter:
             lag_bytes_max=client.settings.replica_bytes_max,
             on_confirmed=self._on_confirmed,
             on_failed=self._on_failed,
-            on_final=self._poison,
+            on_final=self.poison,
         )
         self._version = requests.version
         self.is_deferred = write_flags != 0
@@ -254,7 +254,7 @@ class LedgerWriter:
             timeout_s = self._settings.read_timeout_s
             await force_all(self.id, await self._replicas.lasting_channels(timeout_s=timeout_s), timeout_s=timeout_s)
         except QuireError as error:
-            self._poison(error)
+            self.poison(error)
         if self._problem is not None:
             raise self.error_for(EntryId(self._forced[0] + 1))
         self._forced = max(self._forced, (head, length))  # A later call may have been answered first.
@@ -301,7 +301,7 @@ class LedgerWriter:
         try:
             self.length = self._replicas.send(run, lac=lac, length=self.length, now_s=self._client.clock.monotonic())
         except BaseException as error:  # A bug: whoever waits is told, and it comes to light.
-            self._poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
+            self.poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
             raise
         self._told_lac = max(self._told_lac, lac)
         self._pump_soon()
@@ -345,7 +345,7 @@ class LedgerWriter:
         self._last_failure = error
         self._stop_waiting_for_channel()  # It may have been that of the failed one.
         if self.is_deferred:
-            self._poison(error)  # What it acknowledged was never proven to be on its disk.
+            self.poison(error)  # What it acknowledged was never proven to be on its disk.
             return
         self._failed[position] = bookie
         if self._settings.delay_ensemble_change and self._replicas.appends.reachable(self._failed):
@@ -367,11 +367,11 @@ class LedgerWriter:
                 self._client.metrics.on_ensemble_change()
                 self._replicas.resume(changed)  # Which may find that one of them has failed already.
         except QuireError as error:
-            self._poison(error)
+            self.poison(error)
         except TimeoutError:
-            self._poison(AppendOutcomeUnknown(f"bookies of ledger {self.id} could not be replaced in time"))
+            self.poison(AppendOutcomeUnknown(f"bookies of ledger {self.id} could not be replaced in time"))
         except BaseException as error:  # A bug, or the end of the loop: whoever waits is told, not left waiting.
-            self._poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
+            self.poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
             raise
 
     async def _replace_failed(self, avoid: set[BookieId]) -> dict[int, BookieId]:
@@ -405,7 +405,7 @@ class LedgerWriter:
                     self._failed[position] = bookie
         return changed
 
-    def _poison(self, error: QuireError) -> None:
+    def poison(self, error: QuireError) -> None:
         """Nothing is acknowledged from here on: everybody who waits is told that the outcome is unknown."""
         if self._problem is not None:
             return
@@ -448,7 +448,7 @@ class LedgerWriter:
             waited_s = clock.monotonic() - self._progress_s
             if not self.is_idle and waited_s > settings.append_timeout_s:
                 problem = f"no entry of ledger {self.id} found an ack quorum for {waited_s:.0f} s"
-                self._poison(AppendOutcomeUnknown(problem, ledger_id=self.id))
+                self.poison(AppendOutcomeUnknown(problem, ledger_id=self.id))
 
     # --- Closing
 
@@ -468,7 +468,7 @@ class LedgerWriter:
             return
         if self._changing is not None and not self._changing.done():
             await asyncio.wait([self._changing])
-        self._poison(LedgerClosed(f"ledger {self.id} is closed", ledger_id=self.id))
+        self.poison(LedgerClosed(f"ledger {self.id} is closed", ledger_id=self.id))
         confirmed, length = self._forced if self.is_deferred else (self.last_add_confirmed, self._acked_length)
         is_all = confirmed == self._replicas.appends.pushed
         self._stored = await self._client.ledgers_metadata.update(

@@ -5,17 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from quire.runtime import OsDisk
+from quire.runtime import Disk, OsDisk
 from quire.testing import Simulation, simulate
+from quire.testing.unsynced_disk import UnsyncedDisk
 from tests.contract.disk.checks import Check, OnDisk
 
 
-@pytest.fixture(params=["os", "os without pages", "sim-1", "sim-2", "sim-3"])
+@pytest.fixture(params=["os", "os without pages", "os without syncs", "sim-1", "sim-2", "sim-3"])
 def on_disk(request: pytest.FixtureRequest, tmp_path: Path) -> OnDisk:
     """Runs a check on a disk: the real one on a real loop, the simulated one under several seeds."""
 
     async def real(check: Check) -> None:
-        disk = OsDisk(threads_max=4, keeps_pages=request.param == "os")
+        disk: Disk
+        if request.param == "os without syncs":
+            disk = UnsyncedDisk()
+        else:
+            disk = OsDisk(threads_max=4, keeps_pages=request.param == "os")
         try:
             await check(disk, str(tmp_path))
         finally:

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from quire.bookie.index import Index
 from quire.bookie.rocks_index import RocksIndex
+from quire.testing.memory_index import MemoryIndexFolder
 from quire.testing.sim_index import SimIndexFolder
 from quire.testing.sim_rng import SimRng
 
@@ -28,6 +29,14 @@ class RocksBackend:
 class SimBackend:
     def __init__(self, seed: int = 1) -> None:
         self.folder = SimIndexFolder(SimRng(seed))
+
+    def open(self, *, create: bool = True, position_min: int | None = None) -> Index:
+        return self.folder.open(create=create, position_min=position_min)
+
+
+class MemoryBackend:
+    def __init__(self) -> None:
+        self.folder = MemoryIndexFolder()
 
     def open(self, *, create: bool = True, position_min: int | None = None) -> Index:
         return self.folder.open(create=create, position_min=position_min)

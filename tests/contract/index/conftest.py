@@ -1,4 +1,4 @@
-"""One suite, run on RocksDB and on the simulated index."""
+"""One suite, run on RocksDB, on the simulated index, and on that for real threads."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from quire.bookie.index import Index
-from tests.contract.index.backends import Backend, RocksBackend, SimBackend
+from tests.contract.index.backends import Backend, MemoryBackend, RocksBackend, SimBackend
 
 
-@pytest.fixture(params=["rocks", "sim"])
+@pytest.fixture(params=["rocks", "sim", "memory"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Backend:
-    return RocksBackend(tmp_path) if request.param == "rocks" else SimBackend()
+    if request.param == "rocks":
+        return RocksBackend(tmp_path)
+    return SimBackend() if request.param == "sim" else MemoryBackend()
 
 
 @pytest.fixture

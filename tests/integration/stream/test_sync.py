@@ -19,6 +19,8 @@ from quire.errors import (
     StreamSealed,
     TxidOutOfOrder,
 )
+from quire.metadata import HeldLock
+from quire.stream.namespace import Namespace
 from quire.sync.handles import Handle
 from tests.integration.stream.one_bookie import LEDGERS, ONE, SETTINGS, STORE, OneBookie, one_bookie
 from tests.integration.sync.things import Worker, announced, in_fork, interrupt_when
@@ -188,7 +190,7 @@ def test_nothing_that_is_ready_is_given_once_the_lock_is_lost(client: sync.Clien
     with client.open_reader(stream, exclusive=True) as reader:
         assert next(reader).txid == 0
         held = reader._lock
-        assert held is not None
+        assert isinstance(held, HeldLock)
         reader._ask(held._lost.set)  # As the end of a session does.
         with pytest.raises(LockLost):
             next(reader)
@@ -227,6 +229,7 @@ def test_an_interrupted_opening_leaves_the_client_usable(client: sync.Client, st
         waits = threading.Event()
 
         async def is_in_the_queue() -> bool:
+            assert isinstance(other._namespace, Namespace)
             context = other._namespace.context
             members = other._call(lambda: context.store.children(context.paths(stream).lock))
             return len(members.names) == 2

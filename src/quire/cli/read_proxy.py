@@ -1,0 +1,43 @@
+"""`quire read-proxy`: run a read proxy: many programs read streams through it."""
+
+from typing import Annotated
+
+import typer
+
+from quire.cli.proxy_process import (
+    Admin,
+    Advertise,
+    Gateway,
+    Json,
+    Region,
+    Session,
+    Set,
+    Timeout,
+    Uri,
+    run_proxy_command,
+    show_settings,
+)
+
+app = typer.Typer(help="Run a read proxy: many programs read streams through it.", no_args_is_help=True)
+
+
+@app.command("run", epilog="Example:  quire read-proxy run --uri distributedlog://zk1:2181/ns")
+def run_command(
+    uri: Uri,
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0 takes any free one.")] = "127.0.0.1:7500",
+    advertise: Advertise = None,
+    region: Region = "",
+    admin: Admin = "127.0.0.1:0",
+    gateway: Gateway = "none",
+    set: Set = None,
+    timeout: Timeout = 10.0,
+    session: Session = 2.0,
+) -> None:
+    """Run a read proxy in the foreground. Ctrl-C sends its readers to others first; a second one stops at once."""
+    run_proxy_command("read", uri, listen, advertise, region, admin, gateway, set, timeout, session)
+
+
+@app.command(epilog="Example:  quire read-proxy settings  (then: quire read-proxy run … --set …)")
+def settings(json: Json = False) -> None:
+    """List what `quire read-proxy run --set NAME=VALUE` can change, with the defaults."""
+    show_settings(without="write.", as_json=json)

@@ -1,0 +1,113 @@
+"""Streams as commands show them: their facts for programs, and tables for people."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rich.markup import escape
+
+from quire.cli.ledger_output import plain_table, plural, when
+from quire.cli.output import out, print_json
+from quire.codec.stream_metadata.segment import Truncation
+from quire.protocol.space import shown_bytes
+from quire.stream.info import SegmentInfo, StreamInfo
+from quire.types import DLSN, LedgerId
+
+Sizes = Mapping[LedgerId, int]
+"""Bytes of ledgers. Those that are being written are absent."""
+
+_TRUNCATION: Final = {Truncation.TRUNCATED: "truncated", Truncation.PARTIALLY_TRUNCATED: "partly truncated"}
+
+
+def facts(info: StreamInfo, sizes: Sizes) -> dict[str, Any]:
+    """What is known of a stream. Records and bytes are those of completed segments."""
+    return {
+        "stream": info.stream,
+        "sealed": info.is_sealed,
+        "writer": info.owner,
+        "records": info.record_count,
+        "bytes": sum(sizes.get(segment.ledger_id, 0) for segment in info.segments),
+        "first_dlsn": _text(info.first_dlsn),
+        "last_dlsn": _text(info.last_dlsn),
+        "first_txid": info.first_txid,
+        "last_txid": info.last_txid,
+        "segments": [_segment(segment, sizes) for segment in info.segments],
+        "subscriptions": {name: _text(place) for name, place in info.subscriptions.items()},
+    }
+
+
+def _segment(segment: SegmentInfo, sizes: Sizes) -> dict[str, Any]:
+    return {
+        "lssn": segment.lssn,
+        "ledger": segment.ledger_id,
+        "state": "completed" if segment.is_completed else "in progress",
+        "truncation": _TRUNCATION.get(segment.truncation),
+        "records": segment.record_count,
+        "bytes": sizes.get(segment.ledger_id),
+        "first_dlsn": _text(segment.first_dlsn),
+        "last_dlsn": _text(segment.last_dlsn),
+        "first_txid": segment.first_txid,
+        "last_txid": segment.last_txid,
+        "completed": None if segment.completed_at_ms is None else when(segment.completed_at_ms),
+    }
+
+
+def _text(place: DLSN | None) -> str | None:
+    return None if place is None else str(place)
+
+
+def print_stream(info: StreamInfo, sizes: Sizes, *, json: bool) -> None:
+    """One stream with all its segments."""
+    found = facts(info, sizes)
+    if json:
+        print_json(found)
+        return
+    console, in_progress = out(), sum(not segment.is_completed for segment in info.segments)
+    console.print(f"[bold]Stream {escape(info.stream)}[/]  {_state(found)}", soft_wrap=True)
+    more = ", and those of the segment in progress" if in_progress else ""
+    console.print(f"  records  {plural(found['records'], 'record', 'records')}, {shown_bytes(found['bytes'])}{more}")
+    for word in ("first", "last"):
+        place, txid = found[f"{word}_dlsn"], found[f"{word}_txid"]
+        if place is not None:
+            console.print(f"  {word:7}  {place}" + ("" if txid is None else f", txid {txid}"))
+    console.print(f"  writer   {escape(found['writer'] or 'none')}", soft_wrap=True)
+    for name, place in found["subscriptions"].items():
+        console.print(f"  reader   {escape(name)}, goes on at {place or 'the beginning'}", soft_wrap=True)
+    if found["segments"]:
+        console.print()
+        console.print(_segments_table(found["segments"]))
+
+
+def _state(found: dict[str, Any]) -> str:
+    return "[dim]sealed[/]" if found["sealed"] else "[green]open[/]"
+
+
+def _segments_table(segments: Sequence[dict[str, Any]]) -> Any:
+    table = plain_table("segment", "ledger", "records", "size", "last", "first txid", "state")
+    for each in segments:
+        state = "[green]in progress[/]" if each["completed"] is None else "completed"
+        table.add_row(
+            str(each["lssn"]),
+            str(each["ledger"]),
+            "" if each["records"] is None else str(each["records"]),
+            "" if each["bytes"] is None else shown_bytes(each["bytes"]),
+            each["last_dlsn"] or "",
+            str(each["first_txid"]),
+            f"[yellow]{each['truncation']}[/]" if each["truncation"] else state,
+        )
+    return table
+
+
+def print_streams(found: Sequence[dict[str, Any]]) -> None:
+    """Many streams, a line each."""
+    table = plain_table("stream", "state", "segments", "records", "first", "last", "writer")
+    for each in found:
+        table.add_row(
+            escape(each["stream"]),
+            _state(each),
+            str(len(each["segments"])),
+            str(each["records"]),
+            each["first_dlsn"] or "",
+            each["last_dlsn"] or "",
+            escape(each["writer"] or ""),
+        )
+    out().print(table)

@@ -1,0 +1,1 @@
+"""Local clusters as processes that are started, killed and found again."""
