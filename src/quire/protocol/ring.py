@@ -68,3 +68,9 @@ class HashRing:
 
     def __repr__(self) -> str:
         return f"HashRing({sorted(self.hosts)})"
+
+
+@lru_cache(maxsize=16)  # A program with many clients learns the same news many times over.
+def ring_of(hosts: frozenset[str]) -> HashRing:
+    """The ring of these hosts, made once for all who ask."""
+    return HashRing(hosts)

@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Iterator[ExitStack]:
 
 def start(stack: ExitStack, data: Path) -> str:
     uri = f"distributedlog+sqlite:{data}/metadata.db/default"
-    assert stack.enter_context(announced(str(data), uri)) is None
+    assert stack.enter_context(announced(str(data), uri)).problem is None
     return uri
 
 

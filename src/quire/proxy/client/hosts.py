@@ -9,7 +9,7 @@ Invariants:
 from collections.abc import Callable, Iterable
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.protocol.ring import HashRing
+from quire.protocol.ring import HashRing, ring_of
 from quire.proxy.client.failures import address_of
 from quire.runtime import Clock
 
@@ -40,7 +40,7 @@ class Hosts:
         writers = frozenset(address for address, member in found.items() if member.role == pb.WRITE_PROXY)
         readers = frozenset(address for address, member in found.items() if member.role == pb.READ_PROXY)
         if (writers, readers) != (self.writers.hosts, self.readers.hosts):
-            self.writers, self.readers = HashRing(writers), HashRing(readers)
+            self.writers, self.readers = ring_of(writers), ring_of(readers)
             self.on_change()
 
     def on_unreachable(self, address: str) -> None:

@@ -42,10 +42,14 @@ class Refusals:
     # --- Holding
 
     def hold(self, stream: str, seconds: float, refusing: Refusing, *, owner: str | None = None) -> None:
+        """Tell `refusing` to whoever wants the stream, for so long. The longest hold counts."""
+        until_s, known = self._clock.monotonic() + seconds, self._holds.get(stream)
+        if known is not None and known.until_s > until_s:
+            return
         if len(self._holds) >= _HOLDS_MAX:
             del self._holds[next(iter(self._holds))]
         lives = owner if owner in self._live.addresses else None
-        self._holds[stream] = Hold(self._clock.monotonic() + seconds, refusing, lives)
+        self._holds[stream] = Hold(until_s, refusing, lives)
 
     def release(self, stream: str) -> None:
         """It may be tried again."""
@@ -180,7 +184,8 @@ class Refusals:
         )
 
     def jittered_ms(self, seconds: float) -> int:
-        return max(1, math.ceil(seconds * 1000 * (0.5 + self._rng.random())))
+        """At most so long, and at least half of it: not all who were refused come back at once."""
+        return max(1, math.ceil(seconds * 500 * (1 + self._rng.random())))
 
     @property
     def knows_members(self) -> bool:

@@ -157,7 +157,7 @@ def test_whoever_could_not_reach_the_owner_is_told_to_wait() -> None:
         assert error.facts["owner_live"] is False
         wait_ms = error.facts["retry_after_ms"]
         assert isinstance(wait_ms, int)
-        assert SESSION_S / 8 <= wait_ms / 1000 <= SESSION_S * 3 / 8
+        assert SESSION_S / 8 <= wait_ms / 1000 <= SESSION_S / 4
         result = result_of(error)
         assert (result.owner.host, result.owner_live, result.retry_after_ms) == ("p1", False, wait_ms)
 
@@ -176,10 +176,10 @@ def test_a_dead_owners_streams_are_taken_when_its_session_is_over() -> None:
                 break
             assert isinstance(answer, NotOwner)
             await world.pass_time(max(answer.facts["retry_after_ms"], 10) / 1000)  # type: ignore[call-overload]
-        assert world.now_s - begun_s <= SESSION_S + SESSION_S * 2 / 3 + 0.5
+        assert world.now_s - begun_s <= SESSION_S + 1.0
         assert [record.payload for record in await world.read("s", 2)] == [b"a", b"b"]
 
-    in_world(check, seeds=4)
+    in_world(check, seeds=8)
 
 
 def test_a_restarted_proxy_is_not_sent_to_itself_and_takes_its_streams_back() -> None:
