@@ -25,7 +25,7 @@ def facts(info: StreamInfo, sizes: Sizes) -> dict[str, Any]:
         "sealed": info.is_sealed,
         "writer": info.owner,
         "records": info.record_count,
-        "bytes": sum(sizes.get(segment.ledger_id, 0) for segment in info.segments),
+        "bytes": _bytes(info, sizes),
         "first_dlsn": _text(info.first_dlsn),
         "last_dlsn": _text(info.last_dlsn),
         "first_txid": info.first_txid,
@@ -33,6 +33,13 @@ def facts(info: StreamInfo, sizes: Sizes) -> dict[str, Any]:
         "segments": [_segment(segment, sizes) for segment in info.segments],
         "subscriptions": {name: _text(place) for name, place in info.subscriptions.items()},
     }
+
+
+def _bytes(info: StreamInfo, sizes: Sizes) -> int | None:
+    """Of all segments. None if nobody knows: proxies do not tell the sizes of ledgers."""
+    if any(segment.is_completed for segment in info.segments) and not sizes:
+        return None
+    return sum(sizes.get(segment.ledger_id, 0) for segment in info.segments)
 
 
 def _segment(segment: SegmentInfo, sizes: Sizes) -> dict[str, Any]:
@@ -64,7 +71,8 @@ def print_stream(info: StreamInfo, sizes: Sizes, *, json: bool) -> None:
     console, in_progress = out(), sum(not segment.is_completed for segment in info.segments)
     console.print(f"[bold]Stream {escape(info.stream)}[/]  {_state(found)}", soft_wrap=True)
     more = ", and those of the segment in progress" if in_progress else ""
-    console.print(f"  records  {plural(found['records'], 'record', 'records')}, {shown_bytes(found['bytes'])}{more}")
+    size = "" if found["bytes"] is None else f", {shown_bytes(found['bytes'])}"
+    console.print(f"  records  {plural(found['records'], 'record', 'records')}{size}{more}")
     for word in ("first", "last"):
         place, txid = found[f"{word}_dlsn"], found[f"{word}_txid"]
         if place is not None:
