@@ -63,8 +63,9 @@ class MetadataStore:
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._unfinished: set[asyncio.Task[None]] = set()
-        self._watches: set[Watch] = set()
-        self._session_watches: set[SessionWatch] = set()
+        # In the order of their begin, in which they are told: a simulation does the same whenever it is run.
+        self._watches: dict[Watch, None] = {}
+        self._session_watches: dict[SessionWatch, None] = {}
         driver.listen(self._on_session_event)
 
     @property
@@ -282,16 +283,16 @@ class Watch:
 
     async def __aenter__(self) -> Self:
         driver = self._store._open_driver()
-        self._store._watches.add(self)  # First: closing the store must find whoever is about to wait.
+        self._store._watches[self] = None  # First: closing the store must find whoever is about to wait.
         try:
             self._stop = await driver.watch(self._path, self._target, self._wake.set)
         except BaseException:
-            self._store._watches.discard(self)
+            self._store._watches.pop(self, None)
             raise
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        self._store._watches.discard(self)
+        self._store._watches.pop(self, None)
         if self._stop is not None:
             self._stop()
 
@@ -324,7 +325,7 @@ async def wait_any_changed(*watches: Watch) -> None:
 class SessionWatch:
     """Tells what happens to a session. An expiry is always told, short interruptions may be merged away."""
 
-    def __init__(self, members: set["SessionWatch"]) -> None:
+    def __init__(self, members: dict["SessionWatch", None]) -> None:
         self._members = members
         self._wake = asyncio.Event()
         self._ended = False
@@ -333,11 +334,11 @@ class SessionWatch:
         self._told_suspended = False
 
     def __enter__(self) -> Self:
-        self._members.add(self)
+        self._members[self] = None
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._members.discard(self)
+        self._members.pop(self, None)
 
     async def wait_event(self) -> SessionEvent:
         """The next event. Raises `StoreClosed` when the store is closed meanwhile."""

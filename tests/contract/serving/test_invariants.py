@@ -384,3 +384,21 @@ def test_connections_are_renewed_and_short_calls_do_not_notice(on_world: OnWorld
         await world.until(lambda: proxy.closed == 1)
 
     on_world(check)
+
+
+def test_a_call_may_come_in_any_turn_of_the_loop_while_a_channel_connects(on_world: OnWorld) -> None:
+    """Method: one comes in every turn; so also in that in which the connection is there, and nobody was told yet."""
+
+    async def check(world: World) -> None:
+        server, calls = await world.serve(Proxy().handlers()), list[asyncio.Task[None]]()
+        channel = world.channel(server)
+        while len(calls) < 200 and not any(call.done() for call in calls):
+            calls.append(asyncio.create_task(is_alive(channel)))
+            await asyncio.sleep(0)
+        first, *others = calls
+        await first
+        for call in others:
+            call.cancel()
+        await asyncio.wait(calls)
+
+    on_world(check)

@@ -14,7 +14,11 @@ from tests.simulation.serving.plan import Plan
 from tests.simulation.serving.world import Serving
 
 # With producer ids, which are the rule, without, and without but sending again what may have been stored.
-_KINDS: Final[tuple[dict[str, Any], ...]] = ({}, {"producer_ids": False}, {"producer_ids": False, "at_least_once": True})
+_KINDS: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"producer_ids": False},
+    {"producer_ids": False, "at_least_once": True},
+)
 _BURST: Final = 4
 
 
@@ -28,6 +32,8 @@ class Acting:
         self.streams = [f"s{number}" for number in range(plan.streams)]
         self.hidden: dict[str, DLSN] = defaultdict(lambda: INITIAL_DLSN)
         """Where streams may begin by now."""
+        self.appended = asyncio.Event()
+        """Set at each append: faults are most telling while something is under way."""
         self.writer_hosts = [f"writer{number}" for number in range(plan.writers)]
         self.reader_hosts = [f"reader{number}" for number in range(plan.readers)]
 
@@ -78,7 +84,10 @@ class Acting:
             await asyncio.sleep(self.plan.burst_pause_s * 2 * self.rng.random())
         await asyncio.gather(*appends)
 
-    async def _append(self, writer: ProxyWriter, written: Written, payloads: list[bytes], *, must_succeed: bool) -> None:
+    async def _append(
+        self, writer: ProxyWriter, written: Written, payloads: list[bytes], *, must_succeed: bool
+    ) -> None:
+        self.appended.set()
         try:
             written.on_stored(payloads, await writer.append_many(payloads))
             self.events["acknowledged"] += 1

@@ -9,6 +9,7 @@ from quire.testing import sim_tree
 from tests.simulation.serving.acting import Acting
 
 _DRAIN_STREAMS_PER_S: Final = 100.0
+_QUIET_S: Final = 0.5
 
 
 async def trouble(acting: Acting) -> None:
@@ -17,10 +18,21 @@ async def trouble(acting: Acting) -> None:
     kinds = [kind for kind, weight in plan.faults.items() for _ in range(round(4 * weight))]
     for _ in range(1 + rng.randrange(plan.faults_max)):
         await asyncio.sleep(plan.fault_pause_s * (0.2 + rng.random()))
-        if kinds:
-            kind = rng.choice(kinds)
-            acting.events[kind] += 1
-            await _FAULTS[kind](acting)
+        await _wait_appending(acting)
+        kind = rng.choice(kinds)
+        acting.events[kind] += 1
+        await _FAULTS[kind](acting)
+
+
+async def _wait_appending(acting: Acting) -> None:
+    """Something is on its way, somewhere; unless nobody appends for a while."""
+    acting.appended.clear()
+    try:
+        async with asyncio.timeout(_QUIET_S):
+            await acting.appended.wait()
+    except TimeoutError:
+        return
+    await asyncio.sleep(acting.rng.choice([0.004, 0.01, 0.03]) * acting.rng.random())
 
 
 async def _kill_owner(acting: Acting) -> None:
@@ -127,7 +139,11 @@ async def _rival(acting: Acting) -> None:
 
 async def _truncate(acting: Acting) -> None:
     stream = acting.any_stream()
-    before = min(each.place for each in acting.history.followed if each.stream == stream)
+    readers = [each for each in acting.history.followed if each.stream == stream]
+    read = min((each.records for each in readers), key=len)
+    if not read:
+        return
+    before = acting.rng.choice(read).dlsn
     acting.hidden[stream] = max(before, acting.hidden[stream])
     async with acting.world.client("operator") as client:
         try:

@@ -51,11 +51,6 @@ class Followed:
     stream: str
     records: list[LogRecord] = field(default_factory=list)
 
-    @property
-    def place(self) -> DLSN:
-        """Behind everything that it was given."""
-        return self.records[-1].dlsn.next_slot() if self.records else INITIAL_DLSN
-
 
 @dataclass
 class History:

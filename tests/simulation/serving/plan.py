@@ -1,7 +1,7 @@
 """What a simulation of the serving tier is made of: how many of each, how fast, and what goes wrong.
 
-Each plan aims at one row of the failure table, or a few that go together, and is small: a run should cost half a second.
-What a run costs is mostly appends (some milliseconds each); time that passes without them costs next to nothing.
+Each plan aims at one row of the failure table, or a few that go together, and is small: a run costs less than half a
+second. Most of that is appends, of some milliseconds each; time that passes without them costs next to nothing.
 """
 
 from dataclasses import dataclass, field
@@ -54,7 +54,7 @@ class Plan:
 
     roll_bytes: tuple[int, ...] = (300, 1 << 30)
     """Segments roll at one of these sizes."""
-    stream_limits: RateLimits = RateLimits()
+    stream_limits: RateLimits = field(default_factory=RateLimits)
     loss: tuple[float, ...] = (0.0,)
     """How likely it is that a connection breaks, at each piece of data."""
 
@@ -70,7 +70,7 @@ EXPIRY = Plan({"expire_owner": 2, "stall_owner": 2}, faults_max=3, fault_pause_s
 METADATA_DOWN = Plan({"stall_all": 1}, faults_max=1, fault_pause_s=1.0)
 DRAIN = Plan({"drain_owner": 1}, fault_pause_s=0.4, never_fails=True)
 MOVE = Plan({"move": 3, "reset_owner": 1}, faults_max=4, fault_pause_s=0.4, burst_pause_s=0.2, never_fails=True)
-CUT_OFF = Plan({"cut_client": 3, "reset_owner": 1}, never_fails=True)
+CUT_OFF = Plan({"cut_client": 2, "reset_owner": 2}, faults_max=5, fault_pause_s=0.3, never_fails=True)
 STORAGE = Plan({"cut_bookies": 2, "crash_bookies": 1}, fault_pause_s=1.0)
 SLOW = Plan({"slow_bookie": 1}, is_calm=True, never_fails=True)
 READERS = Plan(
@@ -88,7 +88,7 @@ TRUNCATION = Plan({"truncate": 3, "move": 1}, faults_max=4, roll_bytes=(200, 400
 LIMITS = Plan(
     {"move": 1},
     faults_max=1,
-    stream_limits=RateLimits(requests_hard=8.0),
+    stream_limits=RateLimits(bytes_hard=80.0),  # Of large and small batches the small ones fit more often.
     append_timeout_s=20.0,
     bursts=4,
     never_fails=True,

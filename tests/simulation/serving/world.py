@@ -74,9 +74,7 @@ class Serving:
             server = await bind_sim(runtime, name, PORT)
             stack.push_async_callback(server.aclose)
             client_id = f"1;{settings.shard};{name}:{PORT}"
-            namespace = await stack.enter_async_context(
-                self._namespace(runtime, client_id)
-            )
+            namespace = await stack.enter_async_context(self._namespace(runtime, client_id))
             transport = SimTransport(runtime, name)
             stack.push_async_callback(transport.aclose)
             address = pb.Owner(host=name, port=PORT)
@@ -99,9 +97,7 @@ class Serving:
         async with AsyncExitStack() as stack:
             server = await bind_sim(runtime, name, PORT)
             stack.push_async_callback(server.aclose)
-            namespace = await stack.enter_async_context(
-                self._namespace(runtime, name)
-            )
+            namespace = await stack.enter_async_context(self._namespace(runtime, name))
             proxy = await stack.enter_async_context(open_read_proxy(namespace, address=pb.Owner(host=name, port=PORT)))
             await server.start(proxy.handlers())
             await stack.enter_async_context(proxy.join(shard=shard))

@@ -36,7 +36,7 @@ class WriteCall:
     def __init__(self, writing: "Writing", channel: Channel) -> None:
         self._writing, self._channel, self._settings = writing, channel, writing.settings
         self.address = channel.address
-        self.lanes: set[Lane] = set()  # Whose batches go here.
+        self.lanes: dict[Lane, None] = {}  # Whose batches go here.
         self.is_open = False
         self._turns: dict[Lane, None] = {}  # Those that have something to send, whose turn it is first.
         self._unanswered: dict[int, _Sent] = {}
@@ -60,7 +60,7 @@ class WriteCall:
 
     def forget(self, lane: Lane) -> None:
         """Its batches go elsewhere."""
-        self.lanes.discard(lane)
+        self.lanes.pop(lane, None)
         self._turns.pop(lane, None)
 
     def _next(self) -> pb.WriteRequest | None:

@@ -116,7 +116,7 @@ class Writing:
         step = route.next(loop.time(), owner=owner, candidates=candidates, draw=self._runtime.rng.random())
         if isinstance(step, Send):
             lane.call = self._call_to(step.host)
-            lane.call.lanes.add(lane)
+            lane.call.lanes[lane] = None
             return True
         if isinstance(step, GiveUp):
             lane.route = None
@@ -214,7 +214,7 @@ class Writing:
         """Nothing more comes from it."""
         if self._calls.get(call.address) is call:
             del self._calls[call.address]
-        lanes, call.lanes = call.lanes, set()
+        lanes, call.lanes = call.lanes, {}
         self._owners.drop_owner(call.address)
         for lane in lanes:
             lane.call = None

@@ -201,7 +201,11 @@ class WriteProxy:
         self._counts.check_namespace(request.namespace)
         try:
             serving = await self._serving(request.stream, caller)
-            await serving.writer.seal()
+            try:
+                await serving.writer.seal()
+            except QuireError as error:
+                serving.fail(error)  # As with an append: otherwise a writer that is shut out would keep the stream.
+                raise
             serving.fail(StreamSealed(f"stream {request.stream!r} has ended", stream=request.stream))
         except StreamSealed:
             pass

@@ -34,7 +34,7 @@ class Routing:
     ) -> None:
         self._context, self._table, self._refusals = context, table, refusals
         self._address, self._namespace, self._writers, self._readers = address, namespace, writers, readers
-        self._watchers: set[_Watcher] = set()
+        self._watchers: dict[_Watcher, None] = {}  # In the order in which they are told.
         self._ring: tuple[frozenset[str], HashRing] = (frozenset(), HashRing(()))
         table.on_ownership = self._on_ownership
 
@@ -96,7 +96,7 @@ class Routing:
     async def watch(self, request: pb.WatchOwnershipRequest) -> AsyncGenerator[pb.OwnershipChange]:
         """Everything, then what changes."""
         watcher = _Watcher(request.prefix)
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
         following = asyncio.create_task(self._follow_members(watcher), name="tell members")
         try:
             yield pb.OwnershipChange(
@@ -115,7 +115,7 @@ class Routing:
                     members_changed=has_members,
                 )
         finally:
-            self._watchers.discard(watcher)
+            del self._watchers[watcher]
             following.cancel()
             await asyncio.wait([following])
 

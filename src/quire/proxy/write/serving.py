@@ -252,7 +252,11 @@ class ServingStream:
                 self._note_progress(call.runs, 0)
             on_settled(call)
 
-        self.writer.append_control(payload, settled)
+        try:
+            self.writer.append_control(payload, settled)
+        except QuireError as error:  # The writer is over, as it was by somebody else perhaps.
+            self.fail(error)
+            raise
 
     # --- When something fails
 

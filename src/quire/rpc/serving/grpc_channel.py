@@ -74,7 +74,7 @@ class GrpcChannel:
         self._address, self._host, self._port = address, host.removeprefix("[").removesuffix("]"), int(port)
         self._runtime, self._client_id, self._settings, self._tls = runtime, client_id, settings, tls
         self._connections: list[ClientConnection] = []
-        self._connecting: asyncio.Task[ClientConnection] | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._headers: dict[tuple[object, ...], bytes] = {}
         self._is_closed = False
 
@@ -168,12 +168,13 @@ class GrpcChannel:
                     raise
                 # Not we were cancelled, but the attempt: the channel was closed.
 
-    def _on_connected(self, task: "asyncio.Task[ClientConnection]") -> None:
-        self._connecting = None
-        if not task.cancelled() and task.exception() is None:
-            self._connections.append(task.result())
+    def _on_connected(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled():
+            task.exception()  # Whoever waited for it may have gone away.
 
-    async def _connect(self) -> "ClientConnection":
+    async def _connect(self) -> None:
+        """All that changes when it is over changes before the task is: whoever comes between its end and the calls that
+        are made for that would find a task that is done, and nothing to wait for."""
         timeout_s = self._settings.connect_timeout_s
         connection: ClientConnection | None = None
         try:
@@ -188,12 +189,13 @@ class GrpcChannel:
                 await connection.ready.wait()
                 if connection.is_lost:
                     raise ConnectionResetError("it closed the connection before it said anything")
-                ready, connection = connection, None
-                return ready
+                self._connections.append(connection)
+                connection = None
         except OSError as error:  # Also TimeoutError.
             reason = str(error) or f"no answer within {timeout_s:g} s"
             raise ProxyUnreachable(f"{self._address} cannot be reached: {reason}", address=self._address) from error
         finally:
+            self._connecting = None
             if connection is not None:
                 connection.abort()
 
