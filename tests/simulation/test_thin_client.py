@@ -83,7 +83,7 @@ def test_records_outlive_the_proxy_that_took_them_and_come_once_and_in_order() -
             appends = []
             for number in range(300):
                 appends.append(asyncio.create_task(write(number)))
-                await asyncio.sleep(0.01)
+                await world.pause(0.01)
                 if number == 100:
                     await world.kill(owner.partition(":")[0])
             await asyncio.gather(*appends)
@@ -112,7 +112,7 @@ def test_a_drained_proxy_costs_its_clients_no_failed_write() -> None:
                 begun_s = world.now_s
                 await writer.append(b"%04d" % number)
                 slowest_s = max(slowest_s, world.now_s - begun_s)
-                await asyncio.sleep(0.005)
+                await world.pause(0.005)
                 if number == 50:
                     name = owner.partition(":")[0]
                     draining = world.sim.host(name).spawn(world.writers[name].drain())

@@ -73,7 +73,7 @@ class FanOut:
 
 async def bench_fan_out(cluster: ProxyCluster, plan: FanOutPlan, *, stuck_readers: int) -> FanOut:
     """One turn, with a stream of its own. Raises `Unavailable` if readers fail."""
-    stream, count = f"fan-out-{stuck_readers}", max(1, round(plan.rate * plan.seconds))
+    stream, count = f"fan-out-{os.urandom(4).hex()}", max(1, round(plan.rate * plan.seconds))
     async with quire.connect(cluster.uri) as client, client.open_writer(stream) as writer:
         readers = ReadersPlan(
             cluster.uri,

@@ -6,7 +6,8 @@ appended. Numbers count when they are handed to the writer; places are known whe
 
 Invariants:
   AppendedOnce     while a producer is known, no number of it is appended twice, and none is left out.
-  LatestRemain     of all producers seen within `AGE_MS_MAX` the last `PRODUCERS_MAX` are known.
+  LatestRemain     of all producers seen within `AGE_MS_MAX` the last `PRODUCERS_MAX` are known, and in any case those
+                   with records under way.
   Bounded          a snapshot of everything fits into one control record, whatever producers do.
 """
 
@@ -51,6 +52,11 @@ class _Known:
         self.last_seq = self.durable_seq = last_seq
         self.seen_ms = seen_ms
         self.runs: deque[ProducerRun] = deque()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing of it is under way."""
+        return self.last_seq == self.durable_seq
 
 
 class ProducerTable:
@@ -110,7 +116,11 @@ class ProducerTable:
         known.seen_ms = max(known.seen_ms, now_ms)
         self._known[producer] = known  # At the end.
         if len(self._known) > self._producers_max:
-            del self._known[next(iter(self._known))]
+            # Never one with records under way: what comes again of it has to be known.
+            settled = (each for each, facts in self._known.items() if facts is not known and facts.is_settled)
+            oldest = next(settled, None)
+            if oldest is not None:
+                del self._known[oldest]
         return known
 
     def _add(self, known: _Known, runs: Iterable[ProducerRun]) -> None:
@@ -126,11 +136,11 @@ class ProducerTable:
 
     def forget_old(self, now_ms: int) -> None:
         """Forget whoever was not seen for long."""
-        while self._known:
-            producer = next(iter(self._known))
-            if self._known[producer].seen_ms >= now_ms - self._age_ms_max:
+        for producer, known in list(self._known.items()):
+            if known.seen_ms >= now_ms - self._age_ms_max:
                 return
-            del self._known[producer]
+            if known.is_settled:
+                del self._known[producer]
 
     # --- Snapshots
 

@@ -71,7 +71,7 @@ class Acting:
                     return
                 except QuireError as error:  # No proxy takes it just now.
                     self.events[f"open: {type(error).__name__}"] += 1
-                    await asyncio.sleep(0.2)
+                    await self.world.pause(0.2)
 
     async def _append_bursts(self, writer: ProxyWriter, written: Written, *, must_succeed: bool) -> None:
         appends: list[asyncio.Task[None]] = []
@@ -80,8 +80,8 @@ class Acting:
                 payloads = written.payloads(1 + self.rng.randrange(2))
                 work = self._append(writer, written, payloads, must_succeed=must_succeed)
                 appends.append(asyncio.create_task(work))
-                await asyncio.sleep(0.004 * self.rng.random())
-            await asyncio.sleep(self.plan.burst_pause_s * 2 * self.rng.random())
+                await self.world.pause(0.004 * self.rng.random())
+            await self.world.pause(self.plan.burst_pause_s * 2 * self.rng.random())
         await asyncio.gather(*appends)
 
     async def _append(

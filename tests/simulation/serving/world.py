@@ -52,6 +52,10 @@ class Serving:
     def now_s(self) -> float:
         return self.sim.loop.time()
 
+    async def pause(self, seconds: float) -> None:
+        """Let virtual time pass: for clients, which do not know that they are simulated."""
+        await asyncio.sleep(seconds)
+
     async def start(self, name: str) -> None:
         """A write proxy if its name begins with w, else a read proxy."""
         if name.startswith("w"):

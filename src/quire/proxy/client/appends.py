@@ -29,7 +29,7 @@ class Append:
 
     __slots__ = (
         *("_dlsns", "_on_over", "_over", "_unstored"),
-        *("cut", "deadline_s", "done", "members", "payloads", "size_bytes", "txids"),
+        *("cut", "deadline_s", "done", "may_be_stored", "members", "payloads", "size_bytes", "txids"),
     )
 
     def __init__(
@@ -45,6 +45,7 @@ class Append:
         self.payloads, self.txids, self.members, self.deadline_s = payloads, txids, members, deadline_s
         self.size_bytes = sum(map(len, payloads)) + RECORD_HEADER_BYTES * len(payloads)
         self.cut = 0  # How many of the records are in a batch.
+        self.may_be_stored = False  # Some of it is, or may be.
         self._unstored = len(payloads)
         self._dlsns: list[DLSN] = []
         self.done: asyncio.Future[list[DLSN]] = asyncio.get_running_loop().create_future()
@@ -60,6 +61,7 @@ class Append:
         """The next `count` records are durable, at these places."""
         if not self._unstored:
             return
+        self.may_be_stored = True
         self._dlsns = self._dlsns + dlsns if self._dlsns else dlsns
         self._unstored -= count
         if not self._unstored:
@@ -182,9 +184,11 @@ class Parcel:
                 at += end - begin
         return dlsns
 
-    def fail(self, error: QuireError) -> None:
+    def on_maybe_stored(self) -> None:
+        """Some attempt ended without saying that nothing happened."""
+        self.may_be_stored = True
         for part in self.parts:
-            part.append.fail(error)
+            part.append.may_be_stored = True
 
 
 class Outbox:
@@ -226,6 +230,12 @@ class Outbox:
     def _has_room(self) -> bool:
         return self._open_records < self.rules.records_max and self._open_bytes < self.rules.bytes_max
 
+    def wake_all(self) -> None:
+        """Let everybody look who waits for room: the writer is closed."""
+        for turn in self._queued:
+            if not turn.done():
+                turn.set_result(None)
+
     def _admit(self) -> None:
         """Let the first in, who looks whether there is room for the next."""
         if self._queued and self._has_room() and not self._queued[0].done():
@@ -243,6 +253,11 @@ class Outbox:
         self.waiting.append(append)
         self._open_records += len(append.payloads)
         self._open_bytes += append.size_bytes
+
+    def drop_rest(self, append: Append) -> None:
+        """Nothing more of a call will be sent that has failed in part."""
+        if self.waiting and self.waiting[0] is append:
+            self.pop_waiting()
 
     def pop_waiting(self) -> Append:
         """Take out the first call: what is not in a batch of it will never be."""

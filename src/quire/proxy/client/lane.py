@@ -12,6 +12,8 @@ Invariants:
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from itertools import count
 from typing import TYPE_CHECKING
 
 from quire.errors import AppendOutcomeUnknown, OverCapacity, QuireError, StreamUnavailable
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 class Lane:
     """One stream that is written."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: str, attempts: Iterator[int] | None = None) -> None:
+        """`attempts` are the client's: a call outlives its lanes, and knows only of the last attempt for a stream."""
         self.stream = stream
-        self.attempt = 1
+        self._attempts = count(1) if attempts is None else attempts
+        self.attempt = next(self._attempts)
         self.call: WriteCall | None = None  # To the proxy where batches go.
         self.route: Route | None = None  # While the way there is being looked for.
         self.is_leaving = False  # The proxy asked to go elsewhere with what follows.
@@ -101,7 +105,8 @@ class Lane:
 
     def on_failed(self, parcel: Parcel, error: QuireError, *, may_be_stored: bool) -> None:
         parcel.error = self.problem = error
-        parcel.may_be_stored |= may_be_stored
+        if may_be_stored:
+            parcel.on_maybe_stored()
         self._failed.append(parcel)
 
     def on_lost(self, error: QuireError) -> None:
@@ -115,17 +120,20 @@ class Lane:
         With `is_final` the first one will not succeed anywhere.
         """
         failed, self._failed = self._failed, []
-        self.attempt += 1
+        self.attempt = next(self._attempts)
         broken: set[Outbox] = set()
         kept: list[Parcel] = []
         for place, parcel in enumerate(failed):
             outbox, error = parcel.outbox, parcel.error
             assert error is not None
-            if parcel.may_be_stored and (outbox in broken or not outbox.rules.may_repeat):
+            if parcel.is_over:  # Nobody waits for it any more.
+                self._give_up(parcel, error)
+                broken.add(outbox)
+            elif parcel.may_be_stored and (outbox in broken or not outbox.rules.may_repeat):
                 self._give_up(parcel, unknown(self.stream, error))
                 broken.add(outbox)
             elif place == 0 and is_final:
-                self._give_up(parcel, unknown(self.stream, error) if parcel.may_be_stored else error)
+                self._give_up(parcel, error)
                 broken.add(outbox)
             else:
                 kept.append(parcel)
@@ -135,9 +143,17 @@ class Lane:
         self._again.extendleft(reversed(kept))
 
     def _give_up(self, parcel: Parcel, error: QuireError) -> None:
-        parcel.fail(error)
+        """It is not sent again, and nothing more of its calls is."""
+        for part in parcel.parts:
+            self._fail(part.append, error, may_be_stored=parcel.may_be_stored)
+            parcel.outbox.drop_rest(part.append)
         parcel.outbox.begin_anew()
         self._let_go(parcel)
+
+    def _fail(self, append: Append, error: QuireError, *, may_be_stored: bool) -> None:
+        """Tell a call why, and the truth about what became of it: parts of it may be elsewhere."""
+        is_told = isinstance(error, AppendOutcomeUnknown)
+        append.fail(unknown(self.stream, error) if (may_be_stored or append.may_be_stored) and not is_told else error)
 
     def _let_go(self, parcel: Parcel) -> None:
         parcel.outbox.let_go(parcel)
@@ -147,7 +163,7 @@ class Lane:
 
     def expire(self, now_s: float, timeout_s: float) -> float | None:
         """Fail the calls whose time is up. Returns when to look again; None if nobody waits."""
-        late = _late(self.stream, self.problem, timeout_s)
+        late = late_error(self.stream, self.problem, timeout_s)
         for parcel in (*self._failed, *self._in_flight):
             self._expire_parts(parcel, now_s, unknown(self.stream, late))
         self._expire_again(now_s, late)
@@ -164,12 +180,13 @@ class Lane:
     def _expire_parts(self, parcel: Parcel, now_s: float, error: QuireError) -> None:
         for part in parcel.parts:
             if part.append.deadline_s <= now_s and not part.append.is_over:
-                part.append.fail(error)
+                self._fail(part.append, error, may_be_stored=parcel.may_be_stored)
+                parcel.outbox.drop_rest(part.append)
 
     def _expire_again(self, now_s: float, late: QuireError) -> None:
         """Batches that are not on their way, and for which nobody waits any more, are given up."""
         for parcel in self._again:
-            self._expire_parts(parcel, now_s, unknown(self.stream, late) if parcel.may_be_stored else late)
+            self._expire_parts(parcel, now_s, late)
         broken: set[Outbox] = set()
         kept: deque[Parcel] = deque()
         for parcel in self._again:
@@ -192,9 +209,21 @@ class Lane:
         """Nothing that is not on its way will be sent."""
         while self._again:
             parcel = self._again.popleft()
-            self._give_up(parcel, unknown(self.stream, error) if parcel.may_be_stored else error)
+            self._give_up(parcel, error)
         for outbox in self.outboxes:
             self.refuse_waiting(outbox, error)
+
+    def end(self, error: QuireError) -> None:
+        """Nothing is sent any more, and no answer will come."""
+        self.on_lost(error)
+        failed, self._failed = self._failed, []
+        for parcel in failed:
+            self._give_up(parcel, error)
+        self.fail_all(error)
+        for timer in (self.pause, self.expiry):
+            if timer is not None:
+                timer.cancel()
+        self.pause = self.expiry = None
 
     def refuse_waiting(self, outbox: Outbox, error: QuireError) -> None:
         """Nothing of a writer that is not in a batch yet will be sent."""
@@ -221,7 +250,7 @@ def unknown(stream: str, cause: QuireError) -> AppendOutcomeUnknown:
     return raised
 
 
-def _late(stream: str, cause: QuireError | None, timeout_s: float) -> QuireError:
+def late_error(stream: str, cause: QuireError | None, timeout_s: float) -> QuireError:
     """For records that were not stored in time. Nothing of them was sent, or it was refused."""
     if isinstance(cause, OverCapacity):
         return cause

@@ -17,6 +17,7 @@ from quire.codec.stream.compression import Compression
 from quire.codec.stream.record_sets import encode_record_set
 from quire.errors import AppendCancelled, HandleClosed, InvalidArgument, RecordTooLarge
 from quire.proxy.client.appends import Append, BatchRules, Outbox
+from quire.proxy.client.lane import late_error
 from quire.proxy.client.requests import Requests
 from quire.proxy.client.settings import ProxyClientSettings
 from quire.proxy.client.writing import Writing
@@ -125,7 +126,11 @@ class ProxyWriter:
     async def _push(self, records: Sequence[bytes], txids: Sequence[int] | None, *, members: int = 0) -> list[DLSN]:
         self._check_open()
         deadline_s = asyncio.get_running_loop().time() + self._append_timeout_s
-        await self._outbox.wait_room()
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._outbox.wait_room()
+        except TimeoutError as error:
+            raise late_error(self.stream, self._lane.problem, self._append_timeout_s) from error
         self._check_open()  # That may have taken its time.
         append = Append(records, txids, members=members, deadline_s=deadline_s, on_over=self._on_over)
         self._open[append] = None
@@ -183,6 +188,7 @@ class ProxyWriter:
         The stream stays with its owner: other writers go on. A second call waits for the first one.
         """
         self._is_open = False
+        self._outbox.wake_all()
         if not drain:
             error = AppendCancelled(f"the writer of stream {self.stream!r} was closed", stream=self.stream)
             self._lane.refuse_waiting(self._outbox, error)

@@ -8,10 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from math import inf
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import AppendOutcomeUnknown, ProtocolViolation, QuireError
+from quire.errors import AppendOutcomeUnknown, ProtocolViolation, ProxyOutcomeUnknown, QuireError
 from quire.protocol.redirects import Advice, GiveUp, Route, Send
 from quire.proxy.client.appends import Append, Outbox, Parcel
 from quire.proxy.client.failures import address_of
@@ -44,6 +45,7 @@ class Writing:
         self.settings, self.client_id, self.namespace = settings, client_id, hosts.namespace
         self._lanes: dict[str, Lane] = {}
         self._calls: dict[str, WriteCall] = {}
+        self._attempts = count(1)
         self._is_closed = False
 
     @asynccontextmanager
@@ -57,18 +59,26 @@ class Writing:
                 task.cancel()
             if tasks:
                 await asyncio.wait(tasks)
+            closed = ProxyOutcomeUnknown("the client was closed before an answer came")
+            for lane in list(self._lanes.values()):
+                lane.end(closed)
 
     # --- Writers
 
     def join(self, stream: str, outbox: Outbox) -> Lane:
         """A writer of a stream begins."""
-        lane = self._lanes.setdefault(stream, Lane(stream))
+        lane = self._lanes.get(stream)
+        if lane is None:
+            lane = self._lanes[stream] = Lane(stream, self._attempts)
         lane.outboxes.add(outbox)
         return lane
 
     def leave(self, lane: Lane, outbox: Outbox) -> None:
         """It has nothing to send any more, and will not."""
         lane.outboxes.discard(outbox)
+        self._drop_if_done(lane)
+
+    def _drop_if_done(self, lane: Lane) -> None:
         if not lane.outboxes and lane.is_idle and self._lanes.get(lane.stream) is lane:
             del self._lanes[lane.stream]
             self._unbind(lane)
@@ -91,6 +101,7 @@ class Writing:
         loop = asyncio.get_running_loop()
         again_s = lane.expire(loop.time(), self.settings.append_timeout_s)
         lane.expiry = None if again_s is None else loop.call_at(again_s, self._expire, lane)
+        self._drop_if_done(lane)
 
     # --- Where a lane goes
 
@@ -163,6 +174,7 @@ class Writing:
             self._advance(lane)
         elif lane.call is call:
             call.want(lane)
+        self._drop_if_done(lane)
 
     def _on_stored(self, call: WriteCall, lane: Lane, parcel: Parcel, ack: pb.Ack) -> None:
         if ack.placed:
@@ -171,7 +183,8 @@ class Writing:
             self._owners.update(lane.stream, call.address, epoch=epoch, expected=call.address)
             parcel.outbox.on_stored(parcel, dlsns[-1], ack.txid_last)
         else:
-            parcel.fail(_places_forgotten(lane.stream))
+            for part in parcel.parts:
+                part.append.fail(_places_forgotten(lane.stream))
         lane.on_stored(parcel)
 
     def _on_settled(self, lane: Lane, address: str) -> None:
@@ -228,6 +241,7 @@ class Writing:
                 else:
                     lane.route = None
                     lane.fail_all(error)
+            self._drop_if_done(lane)
 
 
 def _places_forgotten(stream: str) -> AppendOutcomeUnknown:

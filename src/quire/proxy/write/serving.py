@@ -192,7 +192,7 @@ class ServingStream:
     def _is_durable(self, duplicate: Submission) -> bool:
         assert duplicate.producer is not None
         verdict = self.producers.judge(duplicate.producer, duplicate.first_seq, duplicate.count)
-        return not isinstance(verdict, Duplicate) or verdict.is_durable
+        return isinstance(verdict, Duplicate) and verdict.is_durable
 
     def _answer_duplicate(self, submission: Submission) -> None:
         assert submission.producer is not None
@@ -229,6 +229,8 @@ class ServingStream:
             self.snapshot()
 
     def snapshot(self) -> None:
+        if self.problem is not None:
+            return
         self.producers.forget_old(self._clock.wall_ms())
         # Batches are settled in their order: all that are not begin in the entry of the last one that is, or behind.
         payload = encode_snapshot(self._settled_to, self.producers.facts())
@@ -243,7 +245,12 @@ class ServingStream:
         self._metrics.snapshots.value += 1
 
     def prove(self, payload: bytes, on_settled: Callable[[TrackedCall], None]) -> None:
-        """Append a control record: readers do not see it, and what is before it becomes visible to them."""
+        """Append a control record: readers do not see it, and what is before it becomes visible to them.
+
+        Raises why that cannot be.
+        """
+        if self.problem is not None:
+            raise unavailable(self.writer.stream, self.problem)
 
         def settled(call: TrackedCall) -> None:
             if call.error is not None:

@@ -5,7 +5,8 @@ and gives them back when its answer is handed to the network. So a client that d
 from any more, and what is kept for it has a bound.
 
 Invariants:
-  FailBehind        batches of a stream behind one that failed are refused, until the client raises the attempt.
+  FailBehind        batches of a stream behind one that failed are refused, until the client raises the attempt; and so
+                    are those that wait when the call ends.
   AnswersInOrder    of one stream; those of different streams come as they come.
   InBandOrOver      what is wrong with a batch is told in its answer. Only a client that breaks the rules of the call,
                     or a proxy that goes down, ends it.
@@ -189,7 +190,8 @@ class WriteCall:
             self._decide(order, number, name, size_bytes, None, error)
             return
         attempt = batch.attempt
-        submission.may_append = lambda: order.may_append(number, attempt)
+        # A call that has ended hands nothing over any more: nobody would say whether what comes behind may follow.
+        submission.may_append = lambda: not self._is_over and order.may_append(number, attempt)
         submission.on_decided = lambda decided: self._decide(order, number, name, size_bytes, decided, decided.error)
         self._table.submit_batch(submission)
 
