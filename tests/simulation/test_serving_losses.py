@@ -2,6 +2,9 @@
 
 import asyncio
 
+import pytest
+
+from quire.errors import NoSuchStream
 from quire.testing import sim_tree
 from tests.simulation.serving.world import Serving, serve
 
@@ -32,3 +35,28 @@ def test_what_waits_at_a_proxy_when_its_call_breaks_is_not_stored_out_of_order()
         assert found == [b"%d" % number for number in range(RECORDS)]
 
     serve(check, writers=1, readers=0, seeds=4)
+
+
+def test_a_reader_does_not_go_on_in_another_stream_of_the_same_name() -> None:
+    """Row 18, across a break: places of the old stream mean something else in the new one.
+
+    Method: the read proxy dies; before it is back the stream is deleted, and created again with two segments.
+    """
+
+    async def check(world: Serving) -> None:
+        async with world.direct.open_writer("s") as writer:
+            await writer.append_many([b"old"] * 20)
+        async with world.client() as client, client.open_reader("s") as reader:
+            found: list[bytes] = []
+            while len(found) < 20:
+                found += [record.payload for record in await reader.read_many(50)]
+            await world.kill("r0")
+            await world.direct.delete_stream("s")
+            for _ in range(2):
+                async with world.direct.open_writer("s") as writer:
+                    await writer.append_many([b"new"] * 10)
+            await world.start("r0")
+            with pytest.raises(NoSuchStream):
+                await reader.read_many(50, timeout_s=60)
+
+    serve(check, writers=1, readers=1, seeds=2)

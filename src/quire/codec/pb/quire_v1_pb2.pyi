@@ -676,7 +676,7 @@ class OwnershipChange(_message.Message):
     def __init__(self, streams: _Optional[_Iterable[_Union[Ownership, _Mapping]]] = ..., status: _Optional[_Union[ServerStatus, str]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., members_changed: _Optional[bool] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("namespace", "stream", "start", "subscription", "format", "max_frame_bytes", "max_bytes_per_s", "truncated", "slow", "slow_lag_bytes", "min_visible", "idle_ping_ms", "exclusive", "lock_timeout_ms")
+    __slots__ = ("namespace", "stream", "start", "subscription", "format", "max_frame_bytes", "max_bytes_per_s", "truncated", "slow", "slow_lag_bytes", "min_visible", "idle_ping_ms", "exclusive", "lock_timeout_ms", "incarnation")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -691,6 +691,7 @@ class ReadRequest(_message.Message):
     IDLE_PING_MS_FIELD_NUMBER: _ClassVar[int]
     EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     LOCK_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     stream: str
     start: Position
@@ -705,7 +706,8 @@ class ReadRequest(_message.Message):
     idle_ping_ms: int
     exclusive: bool
     lock_timeout_ms: int
-    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., subscription: _Optional[str] = ..., format: _Optional[_Union[Format, str]] = ..., max_frame_bytes: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., truncated: _Optional[_Union[TruncatedPolicy, str]] = ..., slow: _Optional[_Union[SlowPolicy, str]] = ..., slow_lag_bytes: _Optional[int] = ..., min_visible: _Optional[_Union[Dlsn, _Mapping]] = ..., idle_ping_ms: _Optional[int] = ..., exclusive: _Optional[bool] = ..., lock_timeout_ms: _Optional[int] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., subscription: _Optional[str] = ..., format: _Optional[_Union[Format, str]] = ..., max_frame_bytes: _Optional[int] = ..., max_bytes_per_s: _Optional[int] = ..., truncated: _Optional[_Union[TruncatedPolicy, str]] = ..., slow: _Optional[_Union[SlowPolicy, str]] = ..., slow_lag_bytes: _Optional[int] = ..., min_visible: _Optional[_Union[Dlsn, _Mapping]] = ..., idle_ping_ms: _Optional[int] = ..., exclusive: _Optional[bool] = ..., lock_timeout_ms: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class ReadEvent(_message.Message):
     __slots__ = ("entries", "records", "opened", "gap", "progress", "end_of_stream")
@@ -748,12 +750,14 @@ class Record(_message.Message):
     def __init__(self, dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., txid: _Optional[int] = ..., payload: _Optional[bytes] = ..., flags: _Optional[int] = ...) -> None: ...
 
 class ReadOpened(_message.Message):
-    __slots__ = ("resolved", "mode")
+    __slots__ = ("resolved", "mode", "incarnation")
     RESOLVED_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     resolved: Dlsn
     mode: ReadMode
-    def __init__(self, resolved: _Optional[_Union[Dlsn, _Mapping]] = ..., mode: _Optional[_Union[ReadMode, str]] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, resolved: _Optional[_Union[Dlsn, _Mapping]] = ..., mode: _Optional[_Union[ReadMode, str]] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class Gap(_message.Message):
     __slots__ = ("to",)

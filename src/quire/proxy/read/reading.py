@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, LockLost, OverCapacity, PositionTruncated
+from quire.errors import InvalidArgument, LockLost, NoSuchStream, OverCapacity, PositionTruncated
 from quire.metadata import HeldLock
 from quire.protocol.read_pacing import BytePace
 from quire.proxy.read.composing import Composer, EntryComposer, RecordComposer
@@ -85,7 +85,15 @@ class Reading:
             return None
         if not self._is_opened:
             self._is_opened = True
-            opened = pb.ReadOpened(resolved=dlsn_message(self.cursor.position), mode=self.cursor.mode)
+            incarnation = str(self.cursor.home.incarnation)
+            if self._request.incarnation not in ("", incarnation):
+                raise NoSuchStream(
+                    f"the stream {self.stream!r} that was read is gone: another one bears its name now",
+                    hint="Begin anew with the one that is there.",
+                    stream=self.stream,
+                )
+            position = dlsn_message(self.cursor.position)
+            opened = pb.ReadOpened(resolved=position, mode=self.cursor.mode, incarnation=incarnation)
             return self._sent(pb.ReadEvent(opened=opened, gap=self._gap).SerializeToString(), entries=0)
         while True:
             try:

@@ -34,6 +34,10 @@ class Incarnation(NamedTuple):
     version: Version
     created_ms: int | None
 
+    def __str__(self) -> str:
+        """As clients are told, who only compare."""
+        return f"{self.version}-{self.created_ms}"
+
 
 async def incarnation_of(store: MetadataStore, paths: StreamPaths) -> Incarnation:
     """Of the stream that bears the name now. Raises `NoSuchStream`."""
