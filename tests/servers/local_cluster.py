@@ -27,6 +27,11 @@ def environment(state: Path) -> dict[str, str]:
     return {**kept, "XDG_STATE_HOME": str(state), "COLUMNS": "200"}
 
 
+def _as_from_a_terminal() -> None:
+    """Also if whoever runs the tests is deaf to it, as under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class LocalCluster:
     """One `quire up --json`, over `folder / "data"` unless told otherwise."""
 
@@ -72,6 +77,7 @@ class LocalCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                preexec_fn=_as_from_a_terminal,
             )
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:

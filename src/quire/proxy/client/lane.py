@@ -186,7 +186,9 @@ class Lane:
     def _expire_again(self, now_s: float, late: QuireError) -> None:
         """Batches that are not on their way, and for which nobody waits any more, are given up."""
         for parcel in self._again:
-            self._expire_parts(parcel, now_s, late)
+            # If others of its calls have time left it is sent once more, with the records of those that are late.
+            goes_on = any(part.append.deadline_s > now_s and not part.append.is_over for part in parcel.parts)
+            self._expire_parts(parcel, now_s, unknown(self.stream, late) if goes_on else late)
         broken: set[Outbox] = set()
         kept: deque[Parcel] = deque()
         for parcel in self._again:
