@@ -63,7 +63,7 @@ bench-peer-stream: .venv/dev ## our streams and Apache's in turns (needs Maven);
 	@export QUIRE_PEER_CLASSPATH="$$($(BIN)/python -m tests.interop.bench_classpath)" && $(BIN)/quire bench stream --peer apache $(BENCH)
 
 protos: .venv/dev ## generate the message classes from protos/
-	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto protos/bookkeeper_protocol.proto
+	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto protos/bookkeeper_protocol.proto protos/quire_v1.proto
 	$(BIN)/python -m grpc_tools.protoc -Iquire/metadata/drivers/etcd_pb=protos --python_out=src --pyi_out=src protos/etcd.proto
 
 constraints: ## pin the newest versions of all dependencies anew
@@ -83,7 +83,7 @@ clean: ## remove what the other targets made
 	@touch $@
 
 .venv/dev: pyproject.toml constraints.txt .venv/core
-	@echo "Installing what tests need into .venv (about 600 MB, once) …"
+	@echo "Installing what tests need into .venv (about 1.6 GB, once) …"
 	@PIP_CONSTRAINT=constraints.txt $(PIP) install --quiet -e '.[dev]'
 	@touch $@
 

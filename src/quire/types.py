@@ -7,11 +7,12 @@ their own rules on construction, so a value that exists is a value that Apache's
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NewType, Self
 
 from quire.errors import InvalidArgument, InvalidName
+from quire.values import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -10,14 +10,13 @@ Journal directories are joined with commas; ledger and index directories are a c
 tabs. Every version from 4 on is read as text format, so that a cookie of a later release still says whose it is.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.damage import INT32_MAX, check_text, decimal, reading, shown, utf8
-from quire.codec.messages import read_text, write_text
-from quire.codec.pb import bookkeeper_metadata_pb2 as pb
+from quire.codec.text_writer import quote
 from quire.errors import DamagedMetadata, InvalidArgument
 from quire.types import BookieId, bookie_id
+from quire.values import dataclass
 
 LAYOUT_VERSION: Final = 5  # What Apache BookKeeper writes since 4.16, and we with it.
 
@@ -87,14 +86,15 @@ def encode_cookie(cookie: Cookie) -> bytes:
         if cookie.instance_id is not None or any("\n" in line for line in body):
             raise InvalidArgument("a cookie of layout version 3 cannot hold an instance id, or a line break in a name")
         return "".join([header, *(f"{line}\n" for line in body)]).encode()
-    message = pb.CookieFormat(
-        bookieHost=cookie.bookie_id,
-        journalDir=journal_dirs,
-        ledgerDirs=ledger_dirs,
-        instanceId=cookie.instance_id,
-        indexDirs=None if cookie.index_dirs is None else _join(cookie.index_dirs),
-    )
-    return header.encode() + write_text(message)
+    fields = {
+        "bookieHost": cookie.bookie_id,
+        "journalDir": journal_dirs,
+        "ledgerDirs": ledger_dirs,
+        "instanceId": cookie.instance_id,
+        "indexDirs": None if cookie.index_dirs is None else _join(cookie.index_dirs),
+    }
+    lines = [f"{name}: {quote(text.encode())}\n" for name, text in fields.items() if text is not None]
+    return "".join([header, *lines]).encode()
 
 
 def decode_cookie(data: bytes) -> Cookie:
@@ -120,6 +120,9 @@ def _decode_lines(body: bytes) -> Cookie:
 
 
 def _decode_text(body: bytes, version: int) -> Cookie:
+    from quire.codec.messages import read_text  # Google's library, which who makes a cookie does not need.
+    from quire.codec.pb import bookkeeper_metadata_pb2 as pb
+
     message = read_text(body, pb.CookieFormat, _WHAT, first_line=2)
     return Cookie(
         bookie_id=BookieId(message.bookieHost),

@@ -12,7 +12,8 @@ from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES: Final = 9
-FRAME_BYTES_MAX: Final = 16_384  # Of a payload, unless settings allow more. We never do, and never make use of more.
+FRAME_BYTES_MAX: Final = 16_384  # Of a payload, until the other end's settings allow more.
+FRAME_BYTES_TAKEN: Final = 256 << 10  # What ours allow, and the most that we send: a batch, or a read, in one piece.
 WINDOW_BYTES: Final = 65_535  # Until settings say something else.
 WINDOW_BYTES_MAX: Final = (1 << 31) - 1
 STREAM_ID_MAX: Final = (1 << 31) - 1
@@ -79,20 +80,32 @@ class Frames:
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         """Type, flags, stream and payload of each frame that is whole now."""
-        if self._rest:
-            data, self._rest = self._rest + data, b""
         place, end = 0, len(data)
+        if self._rest:
+            # Only what belongs to the frame that has begun is joined with it. To copy all would cost as much again.
+            begun = self._rest + data[:HEADER_BYTES]
+            if len(begun) >= HEADER_BYTES:
+                place = HEADER_BYTES + _checked(_HEADER.unpack_from(begun)[0] >> 8) - len(self._rest)
+            if len(begun) < HEADER_BYTES or place > end:
+                self._rest += data
+                return
+            begun, self._rest = self._rest + data[:place], b""
+            length_and_type, flags, stream_id = _HEADER.unpack_from(begun)
+            yield length_and_type & 0xFF, flags, stream_id & _LOW_31_BITS, begun[HEADER_BYTES:]
         while end - place >= HEADER_BYTES:
             length_and_type, flags, stream_id = _HEADER.unpack_from(data, place)
-            size = length_and_type >> 8
-            if size > FRAME_BYTES_MAX:
-                raise Http2Violation(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
-            behind = place + HEADER_BYTES + size
+            behind = place + HEADER_BYTES + _checked(length_and_type >> 8)
             if behind > end:
                 break
             yield length_and_type & 0xFF, flags, stream_id & _LOW_31_BITS, data[place + HEADER_BYTES : behind]
             place = behind
         self._rest = data[place:]
+
+
+def _checked(size: int) -> int:
+    if size > FRAME_BYTES_TAKEN:
+        raise Http2Violation(f"a frame of {size} bytes", FRAME_SIZE_ERROR)
+    return size
 
 
 def frame(type: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:

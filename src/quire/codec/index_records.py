@@ -15,7 +15,7 @@ The store behind the index checks its blocks itself. What is checked here is whe
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct
 from typing import Final, NoReturn
 
@@ -23,6 +23,7 @@ from quire.codec.damage import check_text
 from quire.codec.entry_log import Location
 from quire.errors import DamagedIndex, InvalidArgument
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 FORMAT_KEY: Final = b"\x00"
 FORMAT_VALUE: Final = b"quire index 1"

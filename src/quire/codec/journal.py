@@ -18,7 +18,6 @@ block in the wrong place nor bytes that somebody wrote into an entry ever pass f
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from struct import Struct
 from typing import Final, NamedTuple
@@ -26,6 +25,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 
 from quire.errors import DamagedJournal
+from quire.values import dataclass
 
 SECTOR: Final = 512
 _ZERO_SECTOR: Final = bytes(SECTOR)

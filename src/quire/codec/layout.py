@@ -6,11 +6,11 @@ Format version 2 names the manager by its Java class, format version 1 by a shor
 class under a prefix, where a Java program was built with its libraries renamed.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.damage import INT32_MAX, check_text, decimal, reading, shown, utf8
 from quire.errors import DamagedMetadata, InvalidArgument
+from quire.values import dataclass
 
 FLAT: Final = "flat"
 HIERARCHICAL: Final = "hierarchical"

@@ -15,15 +15,20 @@ from typing import Final
 
 from quire.codec import ledger_metadata_v1
 from quire.codec.damage import INT32_MAX, reading, shown
-from quire.codec.messages import read_binary, read_text, write_binary, write_text
-from quire.codec.pb import bookkeeper_metadata_pb2 as pb
+from quire.codec.protobuf import bytes_field, number_field, text_field, varint
 from quire.errors import DamagedMetadata, InvalidArgument
-from quire.types import BookieId, DigestType, EntryId, Fragment, LedgerMetadata, LedgerState, Quorum
+from quire.types import DigestType, LedgerMetadata, LedgerState
 
 _WHAT: Final = "ledger metadata"
 _HEADER: Final = b"BookieMetadataFormatVersion\t"
 _VERSION_LINE = re.compile(rb"([0-9]{1,9})\n")  # Apache's readers, too, give up at ten digits.
 _VARINT32_BYTES_MAX: Final = 5
+
+# Fields of LedgerMetadataFormat in protos/bookkeeper_metadata.proto.
+_WRITE_QUORUM, _ENSEMBLE, _LENGTH, _LAST_ENTRY, _STATE, _FRAGMENT = 1, 2, 3, 4, 5, 6
+_DIGEST, _PASSWORD, _ACK_QUORUM, _CTIME, _CUSTOM, _CTOKEN = 7, 8, 9, 10, 11, 12
+_MEMBER, _FIRST_ENTRY = 1, 2  # Of a fragment.
+_KEY, _VALUE = 1, 2  # Of custom metadata.
 
 
 def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
@@ -31,12 +36,12 @@ def encode_ledger_metadata(metadata: LedgerMetadata) -> bytes:
     header = _HEADER + b"%d\n" % metadata.format_version
     if metadata.format_version == 1:
         return header + ledger_metadata_v1.encode_body(metadata)
-    message = _message(metadata)
     if metadata.format_version == 2:
-        return header + write_text(message)
-    message.cToken = metadata.ctoken  # Only here: readers of version 2 before 4.10 refuse a name they do not know.
-    body = write_binary(message)
-    return header + _varint(len(body)) + body
+        from quire.codec.ledger_metadata_messages import encode_text  # Google's library: nobody waits for it in vain.
+
+        return header + encode_text(metadata, _secured(metadata))
+    body = _encode_binary(metadata)
+    return header + varint(len(body)) + body
 
 
 def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
@@ -46,77 +51,53 @@ def decode_ledger_metadata(data: bytes) -> LedgerMetadata:
     match = _VERSION_LINE.match(data, len(_HEADER))
     if match is None:
         raise DamagedMetadata(f"{_WHAT}: no version number on the first line, but {shown(data[len(_HEADER) :][:40])}")
+    from quire.codec.ledger_metadata_messages import decode_binary, decode_text
+
     version, body = int(match[1]), data[match.end() :]
     with reading(f"{_WHAT} of version {version}"):
         if version == 1:
             return ledger_metadata_v1.decode_body(body, f"{_WHAT} of version 1")
         if version == 2:
-            what = f"{_WHAT} of version 2"
-            return _metadata(read_text(body, pb.LedgerMetadataFormat, what, first_line=2), what, version)
+            return decode_text(body, f"{_WHAT} of version 2", first_line=2)
         if version == 3:
             what = f"{_WHAT} of version 3"
-            return _metadata(read_binary(_delimited(body, what), pb.LedgerMetadataFormat, what), what, version)
+            return decode_binary(_delimited(body, what), what)
     raise DamagedMetadata(f"{_WHAT}: format version {version} is unknown; 1, 2 and 3 exist")
 
 
-def _message(metadata: LedgerMetadata) -> pb.LedgerMetadataFormat:
+def _encode_binary(metadata: LedgerMetadata) -> bytes:
+    """The bytes of version 3's message. Every append to a new segment waits for them, so they are written by hand."""
+    password, digest = _secured(metadata)
+    closed = metadata.state is LedgerState.CLOSED
+    fields = [
+        number_field(_WRITE_QUORUM, metadata.quorum.write),
+        number_field(_ENSEMBLE, metadata.quorum.ensemble),
+        number_field(_LENGTH, metadata.length if closed else 0),
+        number_field(_LAST_ENTRY, metadata.last_entry_id if closed else -1),  # Absent, it would be read as 0.
+        number_field(_STATE, metadata.state.value),
+    ]
+    for fragment in metadata.fragments:
+        members = b"".join(text_field(_MEMBER, bookie) for bookie in fragment.bookies)
+        fields.append(bytes_field(_FRAGMENT, members + number_field(_FIRST_ENTRY, fragment.first_entry_id)))
+    fields.append(number_field(_DIGEST, digest.value))
+    fields.append(bytes_field(_PASSWORD, password))
+    fields.append(number_field(_ACK_QUORUM, metadata.quorum.ack))
+    if metadata.ctime_ms is not None:
+        fields.append(number_field(_CTIME, metadata.ctime_ms))
+    for key, value in metadata.custom.items():
+        fields.append(bytes_field(_CUSTOM, text_field(_KEY, key) + bytes_field(_VALUE, value)))
+    fields.append(number_field(_CTOKEN, metadata.ctoken))  # Only here: see `ledger_metadata_messages`.
+    return b"".join(fields)
+
+
+def _secured(metadata: LedgerMetadata) -> tuple[bytes, DigestType]:
+    """What every writer has stored since passwords are. Raises `InvalidArgument`."""
     if metadata.password is None or metadata.digest is None:
         raise InvalidArgument(
             f"a ledger without password and digest type cannot be written in format version {metadata.format_version}",
             hint="Such a ledger, left by a very old writer, can only be read; Apache's programs cannot change it.",
         )
-    closed = metadata.state is LedgerState.CLOSED
-    return pb.LedgerMetadataFormat(
-        quorumSize=metadata.quorum.write,
-        ensembleSize=metadata.quorum.ensemble,
-        length=metadata.length if closed else 0,
-        lastEntryId=metadata.last_entry_id if closed else -1,  # Always written: absent, it would be read as 0.
-        state=pb.LedgerMetadataFormat.State.Name(metadata.state.value),
-        segment=[
-            pb.LedgerMetadataFormat.Segment(ensembleMember=fragment.bookies, firstEntryId=fragment.first_entry_id)
-            for fragment in metadata.fragments
-        ],
-        digestType=pb.LedgerMetadataFormat.DigestType.Name(metadata.digest.value),
-        password=metadata.password,
-        ackQuorumSize=metadata.quorum.ack,
-        ctime=metadata.ctime_ms,
-        customMetadata=[
-            pb.LedgerMetadataFormat.CustomEntry(key=key, value=value) for key, value in metadata.custom.items()
-        ],
-    )
-
-
-def _metadata(message: pb.LedgerMetadataFormat, what: str, version: int) -> LedgerMetadata:
-    has_password = message.HasField("password")
-    if has_password and not message.HasField("digestType"):
-        raise DamagedMetadata(f"{what}: a password is stored, but no known digest type")
-    closed = message.state == pb.LedgerMetadataFormat.CLOSED
-    ack = message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize
-    return LedgerMetadata(
-        quorum=Quorum(ensemble=message.ensembleSize, write=message.quorumSize, ack=ack),
-        fragments=tuple(
-            Fragment(EntryId(segment.firstEntryId), tuple(map(BookieId, segment.ensembleMember)))
-            for segment in message.segment
-        ),
-        state=LedgerState(message.state),
-        last_entry_id=EntryId(message.lastEntryId if closed else -1),
-        length=message.length if closed else 0,
-        digest=DigestType(message.digestType) if has_password else None,  # Without a password Apache ignores it.
-        password=message.password if has_password else None,
-        ctime_ms=message.ctime if message.HasField("ctime") else None,
-        custom={entry.key: entry.value for entry in message.customMetadata},
-        ctoken=message.cToken,
-        format_version=version,
-    )
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return metadata.password, metadata.digest
 
 
 def _delimited(body: bytes, what: str) -> bytes:

@@ -4,7 +4,7 @@ What comes out of a reader here is complete: every required field is set and eve
 promises neither; it hands out absent required fields as zeros, and strings that are not UTF-8 as bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -59,15 +59,15 @@ def _missing(message: Message) -> Iterator[str]:
     for field in message.DESCRIPTOR.fields:
         if field.is_required and not message.HasField(field.name):
             yield field.name
-        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for item in getattr(message, field.name):
+        elif field.message_type is not None and not isinstance(items := getattr(message, field.name), Mapping):
+            for item in items:
                 yield from (f"{field.name}.{name}" for name in _missing(item))
 
 
 def _strings(message: Message) -> Iterator[tuple[str, object]]:
     """Every value of a string field, at any depth, with the field's name."""
     for field, value in message.ListFields():
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        if isinstance(value, Mapping):
             for pair in value.items():
                 yield from ((field.name, item) for item in pair)
         elif field.message_type is not None:

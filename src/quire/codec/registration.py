@@ -8,17 +8,21 @@ which one published half a message.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final
 
 from quire.codec.damage import INT32_MAX, check_text, decimal, reading
-from quire.codec.messages import read_binary, write_binary
-from quire.codec.pb import bookkeeper_metadata_pb2 as pb
+from quire.codec.protobuf import bytes_field, message_fields, number_field, text_field
 from quire.errors import DamagedMetadata, InvalidArgument
 from quire.types import BookieId, plain_fields
+from quire.values import dataclass
 
 BOOKIE_RPC: Final = "bookie-rpc"  # The protocol of the endpoint that clients connect to.
+
+_ENDPOINTS, _PROPERTIES = 6, 7  # Fields of BookieServiceInfoFormat in protos/bookkeeper_metadata.proto.
+_ID, _PORT, _HOST, _PROTOCOL, _AUTH, _EXTENSIONS = 1, 2, 3, 4, 5, 6  # Of an endpoint.
+_KEY, _VALUE = 1, 2  # Of a property.
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +68,28 @@ class BookieServiceInfo:
 
 
 def encode_service_info(info: BookieServiceInfo) -> bytes:
-    return write_binary(
-        pb.BookieServiceInfoFormat(
-            endpoints=[
-                pb.BookieServiceInfoFormat.Endpoint(
-                    id=endpoint.id,
-                    port=endpoint.port,
-                    host=endpoint.host,
-                    protocol=endpoint.protocol,
-                    auth=endpoint.auth,
-                    extensions=endpoint.extensions,
-                )
-                for endpoint in info.endpoints
-            ],
-            properties=dict(info.properties),
-        )
+    """The bytes that protobuf's library writes, with properties ascending by name."""
+    return b"".join(
+        [
+            *(bytes_field(_ENDPOINTS, _encode_endpoint(endpoint)) for endpoint in info.endpoints),
+            *(
+                bytes_field(_PROPERTIES, text_field(_KEY, key) + text_field(_VALUE, value))
+                for key, value in sorted(info.properties.items(), key=lambda item: item[0].encode())
+            ),
+        ]
+    )
+
+
+def _encode_endpoint(endpoint: Endpoint) -> bytes:
+    return b"".join(
+        [
+            text_field(_ID, endpoint.id),
+            number_field(_PORT, endpoint.port),
+            text_field(_HOST, endpoint.host),
+            text_field(_PROTOCOL, endpoint.protocol),
+            *(text_field(_AUTH, text) for text in endpoint.auth),
+            *(text_field(_EXTENSIONS, text) for text in endpoint.extensions),
+        ]
     )
 
 
@@ -86,6 +97,60 @@ def decode_service_info(data: bytes, bookie: BookieId) -> BookieServiceInfo:
     """What `bookie` published as `data`. Raises `DamagedMetadata`."""
     if not data:
         return legacy_service_info(bookie)
+    try:
+        return _decode_plain(data)
+    except (ValueError, InvalidArgument):
+        return _decode_any(data, bookie)
+
+
+def _decode_plain(data: bytes) -> BookieServiceInfo:
+    """What we and Apache's bookies write. Raises `ValueError` for what takes the whole of protobuf to understand."""
+    endpoints: list[Endpoint] = []
+    properties: dict[str, str] = {}
+    for number, value in message_fields(data):
+        if number == _ENDPOINTS and isinstance(value, bytes):
+            endpoints.append(_decode_endpoint(value))
+        elif number == _PROPERTIES and isinstance(value, bytes):
+            pair = dict(message_fields(value))
+            if list(pair) != [_KEY, _VALUE]:
+                raise ValueError("a property without its name or value, or with more")
+            properties[_text(pair[_KEY])] = _text(pair[_VALUE])
+        else:
+            raise ValueError("an unknown field")
+    return BookieServiceInfo(tuple(endpoints), properties)
+
+
+def _decode_endpoint(data: bytes) -> Endpoint:
+    once: dict[int, int | bytes] = {}
+    many: dict[int, list[str]] = {_AUTH: [], _EXTENSIONS: []}
+    for number, value in message_fields(data):
+        if number in many:
+            many[number].append(_text(value))
+        else:
+            once[number] = value
+    port = once.get(_PORT)
+    if once.keys() != {_ID, _PORT, _HOST, _PROTOCOL} or not isinstance(port, int):
+        raise ValueError("not the fields of an endpoint")
+    return Endpoint(
+        id=_text(once[_ID]),
+        host=_text(once[_HOST]),
+        port=port,
+        protocol=_text(once[_PROTOCOL]),
+        auth=tuple(many[_AUTH]),
+        extensions=tuple(many[_EXTENSIONS]),
+    )
+
+
+def _text(value: int | bytes) -> str:
+    if isinstance(value, int):
+        raise ValueError("a number instead of text")
+    return value.decode()
+
+
+def _decode_any(data: bytes, bookie: BookieId) -> BookieServiceInfo:
+    from quire.codec.messages import read_binary  # Google's library, which takes longer to load than a log to open.
+    from quire.codec.pb import bookkeeper_metadata_pb2 as pb
+
     what = f"registration of bookie {bookie!r}"
     message = read_binary(data, pb.BookieServiceInfoFormat, what)
     with reading(what):

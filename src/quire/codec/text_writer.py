@@ -6,10 +6,11 @@ and changes its spacing between releases on purpose, hence this one.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FieldDescriptor
+    from google.protobuf.message import Message
 
 _SHORT_ESCAPES: Final = {
     ord("\b"): r"\b",
@@ -26,7 +27,7 @@ _ESCAPED: Final = [
 ]
 
 
-def write_text(message: Message) -> bytes:
+def write_text(message: "Message") -> bytes:
     """The text of `message`, which must have all its required fields."""
     return "".join(f"{line}\n" for line in _lines(message, "")).encode("ascii")
 
@@ -36,10 +37,10 @@ def quote(data: bytes) -> str:
     return '"' + "".join(_ESCAPED[byte] for byte in data) + '"'
 
 
-def _lines(message: Message, indent: str) -> Iterator[str]:
+def _lines(message: "Message", indent: str) -> Iterator[str]:
     for field, value in message.ListFields():  # Only fields that are set, ascending by number.
         for item in value if field.is_repeated else [value]:
-            if field.type == FieldDescriptor.TYPE_MESSAGE:
+            if field.message_type is not None:
                 yield f"{indent}{field.name} {{"
                 yield from _lines(item, indent + "  ")
                 yield f"{indent}}}"
@@ -47,7 +48,7 @@ def _lines(message: Message, indent: str) -> Iterator[str]:
                 yield f"{indent}{field.name}: {_scalar(field, item)}"
 
 
-def _scalar(field: FieldDescriptor, value: str | bytes | int) -> str:
+def _scalar(field: "FieldDescriptor", value: str | bytes | int) -> str:
     if isinstance(value, str):
         return quote(value.encode())
     if isinstance(value, bytes):

@@ -13,7 +13,6 @@ Paths here are relative to `underreplication`. All texts are protobuf's text for
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.damage import INT32_MAX, INT64_MAX, check_text, decimal, shown, utf8
@@ -21,6 +20,7 @@ from quire.codec.messages import read_binary, read_text, write_binary, write_tex
 from quire.codec.pb import bookkeeper_metadata_pb2 as pb
 from quire.errors import DamagedMetadata, InvalidArgument
 from quire.types import LEDGER_ID_MAX, LedgerId, ledger_id
+from quire.values import dataclass
 
 UNDERREPLICATION: Final = "underreplication"
 LAYOUT: Final = "LAYOUT"

@@ -39,9 +39,14 @@
     │   ├── StreamSealed             the stream has ended; nothing can be appended any more
     │   ├── StreamOwned              another client holds the stream's lock
     │   ├── WriterFenced             another writer has taken over the stream
+    │   ├── SinkTaken                another query has used the sink's id for its own batches
+    │   ├── SinkFull                 no further name of a batch can be kept under the sink's id
+    │   ├── StagedGone               a ledger that was to become a segment was deleted before
     │   ├── PositionTruncated        records at this position were truncated or purged
     │   ├── PositionInFuture         the stream has not come that far
     │   ├── NotOwner                 the stream belongs to another proxy
+    │   ├── NoSuchColdObject         cold storage has no object of this name
+    │   ├── ColdObjectExists         cold storage has one already
     │   ├── NotAuthenticated         the caller did not say, or prove, who it is
     │   ├── RequestDenied            the caller may not do this
     │   ├── WrongPassword            the master key is not the one the ledger was made with
@@ -64,12 +69,15 @@
     │   ├── TooManyStreams           the proxy takes no more streams
     │   ├── OverCapacity             a limit of requests or bytes is reached
     │   ├── ReaderIdle               nothing came for longer than the reader was told to wait
+    │   ├── ColdUnavailable          cold storage cannot be reached, or did not answer in time
+    │   ├── QueryFailed              Spark could not finish a query, or a job
     │   └── DiskFull                 no room is left for what has to be written
     └── Damaged                  bytes that do not mean what they should
         ├── DamagedMetadata
         ├── EntriesUnknown           a bookie lost data and cannot tell what it had of this ledger
         ├── DamagedJournal           acknowledged entries in a bookie's journal cannot be read any more
         ├── DamagedEntry             an entry's digest or ids are not those it should have
+        ├── DamagedColdFile          a file in cold storage is not what was archived
         ├── ChecksumMismatch         records did not arrive as they were sent
         ├── DamagedIndex             a bookie's index lost something, or cannot be read
         └── ProtocolViolation        a peer sent what the bookie protocol does not know
@@ -81,6 +89,7 @@ from quire.errors.base import InvariantBroken, Outcome, QuireError, invariant
 from quire.errors.damaged import (
     ChecksumMismatch,
     Damaged,
+    DamagedColdFile,
     DamagedEntry,
     DamagedIndex,
     DamagedJournal,
@@ -108,6 +117,7 @@ from quire.errors.refused import (
     AppendOutcomeUnknown,
     BookieReadOnly,
     BookieRegistered,
+    ColdObjectExists,
     FolderInUse,
     FolderUnusable,
     LayoutMismatch,
@@ -118,6 +128,7 @@ from quire.errors.refused import (
     LockLost,
     NodeExists,
     NodeNotEmpty,
+    NoSuchColdObject,
     NoSuchEntry,
     NoSuchLedger,
     NoSuchNode,
@@ -134,6 +145,9 @@ from quire.errors.refused import (
     Refused,
     RequestDenied,
     SessionExpired,
+    SinkFull,
+    SinkTaken,
+    StagedGone,
     StreamExists,
     StreamOwned,
     StreamSealed,
@@ -148,6 +162,7 @@ from quire.errors.unavailable import (
     BookieFailed,
     BookieOutcomeUnknown,
     BookieUnavailable,
+    ColdUnavailable,
     DiskFull,
     MetadataOutcomeUnknown,
     MetadataUnavailable,
@@ -157,6 +172,7 @@ from quire.errors.unavailable import (
     ProxyFailed,
     ProxyOutcomeUnknown,
     ProxyUnreachable,
+    QueryFailed,
     ReaderIdle,
     RecoveryFailed,
     StreamUnavailable,
@@ -176,7 +192,10 @@ __all__ = [
     "BookieUnavailable",
     "CallerMistake",
     "ChecksumMismatch",
+    "ColdObjectExists",
+    "ColdUnavailable",
     "Damaged",
+    "DamagedColdFile",
     "DamagedEntry",
     "DamagedIndex",
     "DamagedJournal",
@@ -201,6 +220,7 @@ __all__ = [
     "MetadataOutcomeUnknown",
     "MetadataUnavailable",
     "MissingExtra",
+    "NoSuchColdObject",
     "NoSuchEntry",
     "NoSuchLedger",
     "NoSuchNode",
@@ -224,6 +244,7 @@ __all__ = [
     "ProxyFailed",
     "ProxyOutcomeUnknown",
     "ProxyUnreachable",
+    "QueryFailed",
     "QuireError",
     "ReaderIdle",
     "RecordTooLarge",
@@ -232,6 +253,9 @@ __all__ = [
     "RequestDenied",
     "RequestTooLarge",
     "SessionExpired",
+    "SinkFull",
+    "SinkTaken",
+    "StagedGone",
     "StoreClosed",
     "StreamExists",
     "StreamOwned",

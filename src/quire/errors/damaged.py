@@ -31,6 +31,12 @@ class DamagedEntry(Damaged):
     hint = "Read it from another bookie. If all replicas fail, check the ledger's digest type and password."
 
 
+class DamagedColdFile(Damaged):
+    """A file in cold storage is missing, or its bytes are not those that were archived."""
+
+    hint = "Bring the file back from a copy of the cold storage. Nothing was changed."
+
+
 class ChecksumMismatch(Damaged):
     """Records did not arrive as they were sent. Nothing was stored."""
 

@@ -173,6 +173,25 @@ class WriterFenced(Refused):
     hint = "Open a new writer if this client should write; it knows the last txid in the stream."
 
 
+class SinkTaken(Refused):
+    """Batches of this number came into the stream under the same sink id, and from another query."""
+
+    hint = "Give this query a `sinkId` of its own, or go on from the checkpoint of the query that used it so far."
+
+
+class SinkFull(Refused):
+    """A sink has so many batches with names that no new name can be kept; those that it has stay known."""
+
+    hint = "Go on under another `sinkId`, and keep this one for batches that may come again."
+
+
+class StagedGone(Refused):
+    """A ledger that was to become a segment of a stream was deleted before: its batch was aborted, or took too long."""
+
+    retryable = True
+    hint = "Write the batch again. If batches take longer than the sweep waits, raise `stagedTtl`."
+
+
 class PositionTruncated(Refused):
     """Records at, or behind, the reader's position were truncated or purged: going on would leave a gap."""
 
@@ -190,6 +209,18 @@ class NotOwner(Refused):
 
     retryable = True
     hint = "Ask that proxy. Clients of `quire.connect` do so by themselves."
+
+
+class NoSuchColdObject(Refused):
+    """Cold storage has no object of this name."""
+
+    hint = "Check the address of the cold storage. Somebody may have deleted the object."
+
+
+class ColdObjectExists(Refused):
+    """Cold storage has an object of this name already. It was left as it is."""
+
+    hint = "Names of archived segments are never used twice: archive it again, under a new one."
 
 
 class NotAuthenticated(Refused):

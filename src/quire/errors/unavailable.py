@@ -117,7 +117,19 @@ class ReaderIdle(Unavailable):
     hint = "Look whether the stream still has a writer, then go on reading from the same position."
 
 
+class QueryFailed(Unavailable):
+    """Spark could not finish a query, or a job, for reasons of its own."""
+
+    hint = "Run it again; --conf spark.log.level=WARN shows what Spark has to say."
+
+
 class DiskFull(Unavailable):
     """No room is left for what has to be written."""
 
     hint = "Free space on that disk, or move the folder to a larger one; then start again."
+
+
+class ColdUnavailable(Unavailable):
+    """Cold storage cannot be reached, or did not answer in time."""
+
+    hint = "Check the address, the network and the credentials of the cold storage, then try again."

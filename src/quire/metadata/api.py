@@ -107,30 +107,29 @@ class MetadataStore:
     ) -> Written:
         """Create a node. Raises `NodeExists`, `NoSuchNode` (its parent), `ParentIsEphemeral`.
 
-        With `parents`, missing ones are created first, empty and persistent; they stay if the create itself fails.
+        With `parents`, missing ones are created with it, empty and persistent, in the same transaction if the node is
+        not sequential: then it costs one write to the store, however deep it is.
         """
+        missing: list[str] = []
         op = Create(path, data, ephemeral=ephemeral, sequential=sequential)
         for _ in range(_RACES_MAX):
             try:
-                (written,) = await self.transaction(op)
+                if missing and sequential:  # Which has to be alone in its transaction.
+                    await self.transaction(*map(Create, missing))
+                    missing = []
+                written = (await self.transaction(*map(Create, missing), op))[-1]
             except NoSuchNode:
                 if not parents:
                     raise
-                await self._create_ancestors(path)
+            except NodeExists as error:
+                if error.facts.get("path") not in missing:
+                    raise
             else:
                 assert written is not None
                 return written
+            # Also when somebody created a parent meanwhile, or deleted one: it is looked at again.
+            missing = [ancestor for ancestor in ancestors_of(path) if await self.exists(ancestor) is None]
         raise NoSuchNode(f"the parents of {path!r} are deleted as fast as they are created", path=path)
-
-    async def _create_ancestors(self, path: str) -> None:
-        for ancestor in ancestors_of(path):
-            if await self.exists(ancestor) is None:
-                try:
-                    await self.transaction(Create(ancestor))
-                except NodeExists:
-                    continue  # Somebody else created it meanwhile.
-                except NoSuchNode:
-                    return  # Somebody deleted an ancestor meanwhile: the caller starts over.
 
     async def set(self, path: str, data: bytes, *, expected: Version) -> Written:
         """Replace a node's data if its version is `expected`. Raises `VersionConflict`, `NoSuchNode`."""

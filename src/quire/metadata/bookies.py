@@ -8,7 +8,6 @@ cookie is persistent: it stays while the bookie is down, and goes when the booki
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.cookie import Cookie, decode_cookie, encode_cookie
@@ -30,6 +29,7 @@ from quire.metadata.driver import SessionId, Version
 from quire.metadata.paths import join, name_of
 from quire.runtime import Clock
 from quire.types import BookieId, bookie_id
+from quire.values import dataclass
 
 _RETRY_S: Final = 0.2  # Between tries to register again while the store cannot be reached.
 

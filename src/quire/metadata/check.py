@@ -1,7 +1,6 @@
 """Look at every node of a cluster and report what its readers would stumble over. Writes nothing."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from quire.codec.layout import ETCD
 from quire.codec.ledger_paths import ETCD_LEDGERS, ID_PREFIX, TREES, is_tree_name, ledger_id_at
@@ -10,6 +9,7 @@ from quire.errors import DamagedMetadata, InvalidName, NoSuchLedger, NoSuchNode
 from quire.metadata.cluster import SPECIAL_NAMES, Cluster
 from quire.metadata.paths import join
 from quire.types import bookie_id
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ one, and changes nothing when they differ.
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final, Self
 from uuid import UUID
 
@@ -39,6 +38,7 @@ from quire.metadata.registry import open_store
 from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import MetadataUri, parse_uri
 from quire.runtime import Runtime, real_runtime
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,21 @@ class Cluster:
 
 @asynccontextmanager
 async def open_cluster(
-    uri: str | MetadataUri, *, settings: StoreSettings | None = None, runtime: Runtime | None = None
+    uri: str | MetadataUri,
+    *,
+    settings: StoreSettings | None = None,
+    runtime: Runtime | None = None,
+    store: MetadataStore | None = None,
 ) -> AsyncIterator[Cluster]:
-    """Open a store and the cluster in it. Raises `NotInitialised`, `LayoutMismatch`, and what `open_store` raises."""
+    """Open a store, unless one is given, and the cluster in it. Raises `NotInitialised`, `LayoutMismatch`, and what
+    `open_store` raises.
+    """
     parsed = parse_uri(uri) if isinstance(uri, str) else uri
     runtime = runtime or real_runtime()
-    async with open_store(parsed, settings=settings, runtime=runtime) as store:
-        yield await attach_cluster(store, parsed, runtime)
+    async with (
+        open_store(parsed, settings=settings, runtime=runtime) if store is None else nullcontext(store) as opened
+    ):
+        yield await attach_cluster(opened, parsed, runtime)
 
 
 async def attach_cluster(

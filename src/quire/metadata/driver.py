@@ -5,8 +5,9 @@ The promises that every driver keeps are written in `quire.metadata.api` and che
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, NewType, Protocol
+
+from quire.values import dataclass
 
 Version = NewType("Version", int)
 SessionId = NewType("SessionId", int)

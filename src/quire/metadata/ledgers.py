@@ -10,7 +10,7 @@ Invariants:
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from quire.codec.layout import ETCD, FLAT
@@ -19,6 +19,7 @@ from quire.codec.ledger_paths import ETCD_LEDGERS, TREES, is_tree_name, ledger_i
 from quire.errors import (
     DamagedMetadata,
     LedgerExists,
+    LockLost,
     MetadataOutcomeUnknown,
     MetadataUnavailable,
     NodeExists,
@@ -32,11 +33,12 @@ from quire.errors import (
     VersionConflict,
 )
 from quire.metadata.api import MetadataStore, Watch
-from quire.metadata.driver import ANY_VERSION, Node, Version
+from quire.metadata.driver import ANY_VERSION, Check, Node, Set, Version
 from quire.metadata.ledger_ids import LedgerIds
 from quire.metadata.paths import join, parent_of
 from quire.runtime import Rng
 from quire.types import LedgerId, LedgerMetadata, ledger_id
+from quire.values import dataclass
 
 _CTOKEN_END: Final = 2**63 - 1  # Apache's tokens are 0 to 2^63-2.
 _LOST_ANSWERS_MAX: Final = 5
@@ -80,6 +82,10 @@ class Ledgers:
                 return await self._create_at(await self._next_id(), metadata)
             except LedgerExists:
                 continue  # Somebody chose this id by hand: the generator's next one may be free.
+
+    async def new_id(self) -> LedgerId:
+        """An id that nobody else gets, for whoever wants to write it down before the ledger is created with it."""
+        return await self._next_id()
 
     async def _next_id(self) -> LedgerId:
         """A new id. A lost answer costs a number and nothing else, so it is asked for again."""
@@ -132,19 +138,33 @@ class Ledgers:
         except NoSuchNode:
             return None
 
-    async def write(self, ledger: LedgerId, metadata: LedgerMetadata, *, expected: Version) -> Version:
-        """Store and return the new version, or raise `VersionConflict` or `NoSuchLedger` and change nothing."""
+    async def write(
+        self, ledger: LedgerId, metadata: LedgerMetadata, *, expected: Version, guard: Check | None = None
+    ) -> Version:
+        """Store and return the new version, or raise `VersionConflict` or `NoSuchLedger` and change nothing; or
+        `LockLost`, if what `guard` checks is not so at that very moment."""
+        path, guards = self.path(ledger), () if guard is None else (guard,)
         try:
-            return (
-                await self._store.set(self.path(ledger), encode_ledger_metadata(metadata), expected=expected)
-            ).version
-        except NoSuchNode as error:
+            *_, written = await self._store.transaction(
+                *guards, Set(path, encode_ledger_metadata(metadata), expected=expected)
+            )
+        except (NoSuchNode, VersionConflict) as error:
+            if guard is not None and error.facts.get("path") == guard.path:
+                raise LockLost(f"ledger {ledger} was not changed: its lock is lost", path=guard.path) from error
+            if isinstance(error, VersionConflict):
+                raise
             raise NoSuchLedger(f"there is no ledger {ledger}", ledger_id=ledger) from error
+        assert written is not None
+        return written.version
 
     async def update(
-        self, stored: StoredLedger, change: Callable[[LedgerMetadata], LedgerMetadata | None]
+        self,
+        stored: StoredLedger,
+        change: Callable[[LedgerMetadata], LedgerMetadata | None],
+        *,
+        guard: Callable[[], Check | None] = lambda: None,
     ) -> StoredLedger:
-        """Apply `change` to what is stored, however often others write in between.
+        """Apply `change` to what is stored, however often others write in between; each write with a new `guard`.
 
         `change` sees the newest metadata and returns the new one, or None if nothing needs to change any more; it may
         raise what makes the change impossible. A write whose answer was lost is looked at again in the same way: if it
@@ -158,7 +178,7 @@ class Ledgers:
             changed = replace(changed, ctoken=0, format_version=stored.metadata.format_version)
             with doubt.kept():
                 try:
-                    version = await self.write(stored.ledger_id, changed, expected=stored.version)
+                    version = await self.write(stored.ledger_id, changed, expected=stored.version, guard=guard())
                     return replace(stored, metadata=changed, version=version)
                 except VersionConflict:
                     pass

@@ -1,9 +1,9 @@
 """What may be tuned about a metadata store."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 TIMEOUT_S_MAX: Final = 86_400.0  # A day: longer is a mistake in units, and overflows what some backends count in.
 

@@ -10,12 +10,12 @@ Java's configuration files cut a value at a comma.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, unquote
 
 from quire.errors import InvalidPath, InvalidUri
 from quire.metadata.paths import ROOT, check_path
+from quire.values import dataclass
 
 DEFAULT_ROOT: Final = "/ledgers"
 ZK_LAYOUTS: Final = ("flat", "hierarchical", "longhierarchical")

@@ -18,8 +18,9 @@ therefore belong to the disk until the write returns; after a cancelled one they
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol, Self
+
+from quire.values import dataclass
 
 Buffer = bytes | bytearray | memoryview
 StrPath = str | os.PathLike[str]

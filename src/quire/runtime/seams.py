@@ -1,12 +1,11 @@
 """Everything that waits, writes or sends, in one value: hand a component a `Runtime`, real or simulated."""
 
-from dataclasses import dataclass
-
 from quire.runtime.clock import AsyncioClock, Clock
 from quire.runtime.disk import Disk
 from quire.runtime.network import AsyncioNetwork, Network
 from quire.runtime.os_disk import OsDisk
 from quire.runtime.rng import Rng, SystemRng
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

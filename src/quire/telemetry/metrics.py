@@ -11,7 +11,7 @@ another thread could be lost. Memory is bounded: nothing is kept for each observ
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf, nan
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -184,12 +184,19 @@ class Registry:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._families: dict[Declared, dict[tuple[str, ...], _Series]] = {}
+        self._tables: dict[Declared, Callable[[], Mapping[str, float]]] = {}
 
     def counter(self, declared: Declared, **labels: str) -> Counter:
         return self._enter(Kind.COUNTER, declared, labels, Counter())
 
     def gauge(self, declared: Declared, read: Callable[[], float] | None = None, **labels: str) -> Gauge:
         return self._enter(Kind.GAUGE, declared, labels, Gauge(read))
+
+    def gauges(self, declared: Declared, read: Callable[[], Mapping[str, float]]) -> None:
+        """A gauge for each value of the one label that it has, whichever there are at a scrape."""
+        invariant(declared.kind is Kind.GAUGE and len(declared.labels) == 1, "no such table", name=declared.name)
+        invariant(declared not in self._tables, "two metrics cannot be told apart", name=declared.name)
+        self._tables[declared] = read
 
     def latency(self, declared: Declared, **labels: str) -> Latency:
         return self._enter(Kind.HISTOGRAM, declared, labels, Latency())
@@ -224,6 +231,11 @@ class Registry:
                         histogram.add_sample(twin.name + suffix, {"operation": declared.operation} | labels, value)
             yield metric
         yield from again.values()
+        for declared, read in self._tables.items():
+            metric = Metric(declared.name, declared.help, "gauge")
+            for label, value in read().items():
+                metric.add_sample(declared.name, {declared.labels[0]: label}, value)
+            yield metric
 
 
 def _exposed_type(declared: Declared) -> str:

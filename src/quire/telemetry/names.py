@@ -1,15 +1,16 @@
 """Every metric that Quire exposes, declared once: its name, its kind, its labels, and what it means.
 
-Names that begin with `bookie_`, `bookkeeper_server_` or `bookkeeper_client_` are those of Apache BookKeeper, so that
-dashboards and alerts made for it go on working: operations are summaries in milliseconds there. Names that begin with
-`quire_` are ours and follow Prometheus's conventions: seconds and bytes in the name, `_total` on counters.
+Names that begin with `bookie_`, `bookkeeper_server_`, `bookkeeper_client_` or `replication_` are those of Apache
+BookKeeper, so that dashboards and alerts made for it go on working: operations are summaries in milliseconds there.
+Names that begin with `quire_` are ours and follow Prometheus's conventions: seconds and bytes in the name, `_total` on
+counters.
 """
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from quire.errors import invariant
+from quire.values import dataclass
 
 
 class Kind(Enum):
@@ -173,6 +174,9 @@ LEDGER_IN_FLIGHT_ENTRIES = _gauge("quire_ledger_in_flight_entries", "Entries sen
 LEDGER_READ_ENTRIES_TOTAL = _counter("quire_ledger_read_entries_total", "Entries read")
 LEDGER_READ_BYTES_TOTAL = _counter("quire_ledger_read_bytes_total", "Payload bytes of entries read")
 LEDGER_READ_FAILURES_TOTAL = _counter("quire_ledger_read_failures_total", "Entries that no bookie could give")
+LEDGER_DAMAGED_COPIES_TOTAL = _counter(
+    "quire_ledger_damaged_copies_total", "Copies of entries that a bookie could not give intact, to readers"
+)
 LEDGER_LAC_LAG_ENTRIES = _gauge(
     "quire_ledger_lac_lag_entries", "Confirmed entries that the slowest follower has not read yet"
 )
@@ -211,6 +215,15 @@ STREAM_RECOVERED_SEGMENTS_TOTAL = _counter(
 STREAM_PURGED_SEGMENTS_TOTAL = _counter(
     "quire_stream_purged_segments_total", "Segments deleted by retention, or when told to"
 )
+STREAM_ARCHIVED_SEGMENTS_TOTAL = _counter(
+    "quire_stream_archived_segments_total", "Segments copied to cold storage, and recorded"
+)
+STREAM_DROPPED_SEGMENTS_TOTAL = _counter(
+    "quire_stream_dropped_segments_total", "Archived segments whose ledgers were deleted"
+)
+STREAM_RESTORED_SEGMENTS_TOTAL = _counter(
+    "quire_stream_restored_segments_total", "Cold segments that were given ledgers again"
+)
 STREAM_READ_RECORDS_TOTAL = _counter("quire_stream_read_records_total", "Records given to readers")
 STREAM_READ_BYTES_TOTAL = _counter("quire_stream_read_bytes_total", "Bytes of entries that readers decoded")
 STREAM_DAMAGED_ENTRIES_TOTAL = _counter(
@@ -230,6 +243,9 @@ READ_PROXY_SENT_ENTRIES_TOTAL = _counter(
 READ_PROXY_SENT_BYTES_TOTAL = _counter("quire_read_proxy_sent_bytes_total", "Bytes sent to readers")
 READ_PROXY_MESSAGES_TOTAL = _counter("quire_read_proxy_messages_total", "Messages sent to readers")
 READ_PROXY_READERS = _gauge("quire_read_proxy_readers", "Readers open now, by where they read", "mode")
+READ_PROXY_COLD_READS = _gauge(
+    "quire_read_proxy_cold_reads", "Requests to cold storage that are under way, or wait for their turn", "state"
+)
 READ_PROXY_BEHIND_BYTES = _gauge(
     "quire_read_proxy_behind_bytes", "How far the slowest reader has fallen behind a tail that it was at"
 )
@@ -249,6 +265,22 @@ READ_PROXY_CACHE_EXPIRED_TOTAL = _counter(
 READ_PROXY_DROPPED_OUT_TOTAL = _counter(
     "quire_read_proxy_dropped_out_total", "Readers that were too slow for the window that they were in"
 )
+READ_PROXY_REQUESTS_TOTAL = _counter(
+    "quire_read_proxy_requests_total", "Calls that are over, by what became of them", "rpc", "code"
+)
+READ_PROXY_TAIL_LAG_ENTRIES = _gauge(
+    "quire_read_proxy_tail_lag_entries", "Confirmed entries that the slowest tail has not read from storage yet"
+)
+READ_PROXY_SESSION_EXPIRIES_TOTAL = _counter(
+    "quire_read_proxy_session_expiries_total", "Times that the metadata session ended"
+)
+READ_PROXY_STREAM_READERS = _gauge("quire_read_proxy_stream_readers", "Readers of one stream, if set so", "stream")
+READ_PROXY_STREAM_LAG_ENTRIES = _gauge(
+    "quire_read_proxy_stream_lag_entries", "Confirmed entries that its tail has not read yet, if set so", "stream"
+)
+READ_PROXY_STREAM_CACHE_BYTES = _gauge(
+    "quire_read_proxy_stream_cache_bytes", "Bytes of one stream that are kept, if set so", "stream"
+)
 READ_PROXY_REFUSED_TOTAL = _counter("quire_read_proxy_refused_total", "Calls refused because of a limit")
 READ_PROXY_COMMITS_TOTAL = _counter("quire_read_proxy_commits_total", "Positions that subscribers committed")
 READ_PROXY_COMMIT_WRITES_TOTAL = _counter(
@@ -259,6 +291,21 @@ READ_PROXY_COMMIT_WRITES_TOTAL = _counter(
 
 SERVING_REFUSED_TOTAL = _counter(
     "quire_serving_refused_total", "Connections, calls and messages of clients that were not taken", "cause"
+)
+
+PROXY_LOOP_LAG_S = _gauge("quire_proxy_loop_lag_s", "The latest that the event loop was in the last ten seconds")
+
+# --- The HTTP gateway
+
+GATEWAY_ANSWERS_TOTAL = _counter("quire_gateway_answers_total", "Requests answered", "status")
+GATEWAY_UNDER_WAY = _gauge("quire_gateway_under_way", "Requests under way now", "kind")
+GATEWAY_BODY_BYTES = _gauge("quire_gateway_body_bytes", "Bytes of requests that are kept now")
+GATEWAY_REFUSED_TOTAL = _counter("quire_gateway_refused_total", "Requests refused because of a limit", "kind")
+GATEWAY_WRITERS = _gauge("quire_gateway_writers", "Streams that the gateway has open for writing")
+GATEWAY_BAD_CONNECTIONS_TOTAL = _counter(
+    "quire_gateway_bad_connections_total",
+    "Connections that sent what is no HTTP, or did not take their answers",
+    "cause",
 )
 
 # --- Write proxies
@@ -281,6 +328,15 @@ WRITE_PROXY_STREAMS = _gauge("quire_write_proxy_streams", "Streams by state", "s
 WRITE_PROXY_STATUS = _gauge("quire_write_proxy_status", "100 takes streams, 200 serves those it has, 300 is down")
 WRITE_PROXY_REQUESTS_PER_S = _gauge("quire_write_proxy_requests_per_s", "Writes a second, over the last minute")
 WRITE_PROXY_BYTES_PER_S = _gauge("quire_write_proxy_bytes_per_s", "Payload bytes a second, over the last minute")
+WRITE_PROXY_STREAM_REQUESTS_PER_S = _gauge(
+    "quire_write_proxy_stream_requests_per_s", "Writes a second to one stream, if set so", "stream"
+)
+WRITE_PROXY_STREAM_BYTES_PER_S = _gauge(
+    "quire_write_proxy_stream_bytes_per_s", "Payload bytes a second to one stream, if set so", "stream"
+)
+WRITE_PROXY_STREAM_PENDING_OPERATIONS = _gauge(
+    "quire_write_proxy_stream_pending_operations", "Operations that wait for one stream, if set so", "stream"
+)
 WRITE_PROXY_LIMITED_TOTAL = _counter(
     "quire_write_proxy_limited_total", "Writes beyond a limit: refused if it is a hard one", "level", "kind"
 )
@@ -299,4 +355,82 @@ WRITE_PROXY_SNAPSHOTS_TOTAL = _counter("quire_write_proxy_snapshots_total", "Tim
 WRITE_PROXY_CALLS = _gauge("quire_write_proxy_calls", "Write calls that are open")
 WRITE_PROXY_VIOLATIONS_TOTAL = _counter(
     "quire_write_proxy_violations_total", "Write calls ended because the client broke the rules"
+)
+WRITE_PROXY_IS_BALANCER = _gauge("quire_write_proxy_is_balancer", "1 if it is the one that moves streams by load")
+WRITE_PROXY_BALANCE_LOOKS_TOTAL = _counter(
+    "quire_write_proxy_balance_looks_total", "Times that it looked, as the balancer, at what all proxies have to do"
+)
+WRITE_PROXY_BALANCE_MOVES_TOTAL = _counter(
+    "quire_write_proxy_balance_moves_total", "Streams that it had moved, as the balancer, or could not", "outcome"
+)
+WRITE_PROXY_BALANCE_SPREAD = _gauge(
+    "quire_write_proxy_balance_spread", "What the busiest proxy has to do, over the mean, when the balancer last looked"
+)
+
+# --- Autorecovery
+
+AUTORECOVERY_IS_AUDITOR = _gauge("quire_autorecovery_is_auditor", "1 in the process that is the cluster's auditor")
+AUTORECOVERY_LOST_BOOKIES = _gauge(
+    "quire_autorecovery_lost_bookies", "Bookies that ledgers name and that do not live, when the auditor last looked"
+)
+AUTORECOVERY_SHUT_OUT_TOTAL = _counter(
+    "quire_autorecovery_shut_out_total", "Open ledgers recovered because their writers did not replace a lost bookie"
+)
+AUDITOR_ELECTION_ATTEMPTS = _counter("replication_auditor_election_attempts", "Votes cast to become the auditor")
+AUDITOR_NUM_UNDER_REPLICATED_LEDGERS = _counter(
+    "replication_auditor_NUM_UNDER_REPLICATED_LEDGERS", "Ledgers marked because they lack copies"
+)
+AUDITOR_NUM_BOOKIE_AUDITS_DELAYED = _counter(
+    "replication_auditor_NUM_BOOKIE_AUDITS_DELAYED", "Times that a lost bookie was waited for"
+)
+AUDITOR_AUDIT_BOOKIES_TIME = _operation(
+    "replication_auditor_AUDIT_BOOKIES_TIME", "Finding the ledgers of lost bookies, and marking them"
+)
+AUDITOR_CHECK_ALL_LEDGERS_TIME = _operation(
+    "replication_auditor_CHECK_ALL_LEDGERS_TIME", "Asking all bookies for entries of all their fragments"
+)
+AUDITOR_PLACEMENT_POLICY_CHECK_TIME = _operation(
+    "replication_auditor_PLACEMENT_POLICY_CHECK_TIME", "Counting ledgers that break the placement policy"
+)
+AUDITOR_REPLICAS_CHECK_TIME = _operation(
+    "replication_auditor_REPLICAS_CHECK_TIME", "Counting the copies of all entries"
+)
+AUDITOR_NUM_LEDGERS_CHECKED = _counter(
+    "replication_auditor_NUM_LEDGERS_CHECKED", "Ledgers whose fragments were checked"
+)
+AUDITOR_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY = _gauge(
+    "replication_auditor_NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY",
+    "Closed ledgers that break the placement policy, when it was last checked",
+)
+AUDITOR_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY = _gauge(
+    "replication_auditor_NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
+    "Closed ledgers with an entry that no bookie lists, when copies were last counted",
+)
+AUDITOR_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY = _gauge(
+    "replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY",
+    "The same for fewer copies than the ack quorum",
+)
+AUDITOR_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY = _gauge(
+    "replication_auditor_NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY",
+    "The same for fewer copies than the write quorum",
+)
+WORKER_REREPLICATE = _operation("replication_replication_worker_rereplicate", "Working on one marked ledger")
+WORKER_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED = _counter(
+    "replication_replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "Ledgers of which fragments were repaired"
+)
+WORKER_NUM_ENTRIES_READ = _counter("replication_replication_worker_NUM_ENTRIES_READ", "Entries read to be copied")
+WORKER_NUM_BYTES_READ = _counter("replication_replication_worker_NUM_BYTES_READ", "Payload bytes of these")
+WORKER_NUM_ENTRIES_WRITTEN = _counter(
+    "replication_replication_worker_NUM_ENTRIES_WRITTEN", "Entries that all their new bookies acknowledged"
+)
+WORKER_NUM_BYTES_WRITTEN = _counter(
+    "replication_replication_worker_NUM_BYTES_WRITTEN", "Payload bytes acknowledged, each copy counted"
+)
+WORKER_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION = _counter(
+    "replication_replication_worker_NUM_ENTRIES_UNABLE_TO_READ_FOR_REPLICATION",
+    "Times that a repair stopped at an entry which no bookie could give",
+)
+WORKER_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER = _counter(
+    "replication_replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE_OF_FAILED_LEDGER",
+    "Times that a ledger was left alone for a while because it could not be repaired",
 )

@@ -93,6 +93,31 @@ async def test_missing_parents_are_created_on_request_only(backend: Backend, sto
     }
 
 
+async def test_a_node_that_exists_is_refused_also_with_parents(backend: Backend, store: MetadataStore) -> None:
+    await store.create(f"{backend.root}/x/y", b"first", parents=True)
+    with pytest.raises(NodeExists):
+        await store.create(f"{backend.root}/x/y", b"second", parents=True)
+    assert (await store.get(f"{backend.root}/x/y")).data == b"first"
+
+
+async def test_a_sequential_node_gets_its_parents_too(backend: Backend, store: MetadataStore) -> None:
+    """Its number has to come from a transaction of its own."""
+    first = await store.create(f"{backend.root}/x/y/n-", sequential=True, parents=True)
+    second = await store.create(f"{backend.root}/x/y/n-", sequential=True, parents=True)
+    assert [first.path, second.path] == [f"{backend.root}/x/y/n-{number:010d}" for number in (0, 1)]
+
+
+async def test_many_who_need_the_same_missing_parents_get_them(backend: Backend, store: MetadataStore) -> None:
+    """Each finds them missing, one creates them, and the others go on below what that one made."""
+    names = [f"{number:02d}" for number in range(12)]
+    await asyncio.gather(
+        *(store.create(f"{backend.root}/x/y/{name}", name.encode(), parents=True) for name in names),
+        *(store.create(f"{backend.root}/x/z/n-", sequential=True, parents=True) for _ in names),
+    )
+    assert sorted((await store.children(f"{backend.root}/x/y")).names) == names
+    assert len((await store.children(f"{backend.root}/x/z")).names) == len(names)
+
+
 async def test_versions_grow_with_each_write(backend: Backend, store: MetadataStore) -> None:
     path = f"{backend.root}/a"
     versions = [(await store.create(path)).version]

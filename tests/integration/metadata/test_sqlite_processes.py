@@ -1,6 +1,7 @@
 """SQLite metadata shared by real processes, some of which are killed or stopped at the worst moment."""
 
 import asyncio
+import os
 import random
 import signal
 import sqlite3
@@ -61,8 +62,8 @@ OWNING = """
 import asyncio, sys
 from quire.metadata import SessionEvent, StoreSettings, open_store
 
-async def main(uri):
-    async with open_store(uri, settings=StoreSettings(session_timeout_s=1.0)) as store:
+async def main(uri, timeout_s="1"):
+    async with open_store(uri, settings=StoreSettings(session_timeout_s=float(timeout_s))) as store:
         with store.watch_session() as session:
             await store.create("/mine", ephemeral=True)
             print("created", flush=True)
@@ -244,6 +245,27 @@ async def test_the_only_live_process_is_woken_by_the_end_of_another(
         async with asyncio.timeout(20):
             while await store.exists("/mine") is not None:
                 await watch.wait_changed()
+
+
+async def test_the_session_of_a_process_that_died_ends_before_its_lease(
+    uri: str, started: list["subprocess.Popen[bytes]"]
+) -> None:
+    """Its lease is for an hour. A process that is only stopped keeps it."""
+    dying, stopped = start(started, OWNING, uri, "3600"), start(started, OWNING.replace("/mine", "/kept"), uri, "3600")
+    assert await line_of(dying) == await line_of(stopped) == b"created\n"
+    stopped.send_signal(signal.SIGSTOP)
+    async with open_store(uri) as store, store.watch("/mine") as watch:
+        dying.kill()
+        dying.wait()
+        async with asyncio.timeout(20):
+            while await store.exists("/mine") is not None:
+                await watch.wait_changed()
+        assert await store.exists("/kept") is not None
+    stopped.kill()
+    stopped.wait()
+    async with open_store(uri, settings=StoreSettings(sole_user=True)):
+        pass
+    assert os.listdir(f"{uri.removeprefix('sqlite:')}-sessions") == [], "nothing is left of any of them"
 
 
 def foreign_lock(uri: str) -> sqlite3.Connection:

@@ -29,10 +29,10 @@ def test_frames_come_out_whole_however_they_arrive(written: list[tuple[int, int,
 
 
 def test_a_frame_larger_than_we_allow_is_a_violation_before_it_is_there() -> None:
-    largest = http2.frame(http2.DATA, 0, 1, bytes(http2.FRAME_BYTES_MAX))
+    largest = http2.frame(http2.DATA, 0, 1, bytes(http2.FRAME_BYTES_TAKEN))
     assert len(list(Frames().feed(largest))) == 1
     with pytest.raises(Http2Violation) as found:
-        list(Frames().feed((http2.FRAME_BYTES_MAX + 1).to_bytes(3, "big") + bytes(6)))
+        list(Frames().feed((http2.FRAME_BYTES_TAKEN + 1).to_bytes(3, "big") + bytes(6)))
     assert found.value.code == http2.FRAME_SIZE_ERROR
 
 

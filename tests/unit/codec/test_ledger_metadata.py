@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from tests.unit.codec.strategies import damaged, decoded_or_damaged, ledger_metadata, many_examples, some_examples
 
 from quire.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
+from quire.codec.ledger_metadata_messages import message_of
+from quire.codec.messages import write_binary
 from quire.codec.pb import bookkeeper_metadata_pb2 as pb
+from quire.codec.protobuf import varint
 from quire.errors import DamagedMetadata, InvalidArgument
 from quire.types import BookieId, DigestType, EntryId, Fragment, LedgerMetadata, LedgerState, Quorum
 
@@ -355,6 +358,17 @@ def test_errors_do_not_show_the_password() -> None:
 def test_what_was_written_is_read_back(version: int, data: st.DataObject) -> None:
     metadata = data.draw(ledger_metadata(version=version))
     assert decode_ledger_metadata(encode_ledger_metadata(metadata)) == metadata
+
+
+@some_examples
+@given(ledger_metadata(version=3))
+def test_the_bytes_of_version_3_are_those_of_googles_library(metadata: LedgerMetadata) -> None:
+    assert metadata.password is not None
+    assert metadata.digest is not None
+    message = message_of(metadata, (metadata.password, metadata.digest))
+    message.cToken = metadata.ctoken
+    body = write_binary(message)
+    assert encode_ledger_metadata(metadata) == HEADER + b"3\n" + varint(len(body)) + body
 
 
 @many_examples

@@ -8,6 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.codec.strategies import INT32, damaged, decoded_or_damaged, many_examples, some_examples
 
+from quire.codec import registration
+from quire.codec.messages import write_binary
+from quire.codec.pb import bookkeeper_metadata_pb2 as pb
 from quire.codec.registration import (
     BOOKIE_RPC,
     BookieServiceInfo,
@@ -133,6 +136,45 @@ def test_equal_infos_have_equal_hashes_and_cannot_be_changed() -> None:
 @given(INFOS)
 def test_what_was_written_is_read_back(info: BookieServiceInfo) -> None:
     assert decode(encode_service_info(info)) == info
+
+
+@some_examples
+@given(INFOS)
+def test_the_bytes_are_those_of_googles_library(info: BookieServiceInfo) -> None:
+    """But for the order of properties, which means nothing: ours is by name, and theirs depends on the release."""
+    message = pb.BookieServiceInfoFormat(
+        endpoints=[
+            pb.BookieServiceInfoFormat.Endpoint(
+                id=endpoint.id,
+                port=endpoint.port,
+                host=endpoint.host,
+                protocol=endpoint.protocol,
+                auth=endpoint.auth,
+                extensions=endpoint.extensions,
+            )
+            for endpoint in info.endpoints
+        ],
+        properties=dict(info.properties),
+    )
+    ours, theirs = encode_service_info(info), write_binary(message)
+    assert ours == theirs if len(info.properties) < 2 else len(ours) == len(theirs)
+    assert pb.BookieServiceInfoFormat.FromString(ours) == message
+
+
+@many_examples
+@given(st.one_of(st.binary(), INFOS.map(encode_service_info), damaged(INFOS.map(encode_service_info))))
+def test_what_is_read_without_the_library_is_what_it_reads(data: bytes) -> None:
+    """Our own reader may give up on anything, but not see anything else in it."""
+    try:
+        plain = registration._decode_plain(data)
+    except (ValueError, InvalidArgument):
+        return
+    assert registration._decode_any(data, BK1) == plain
+
+
+def test_what_bookies_publish_is_read_without_the_library() -> None:
+    assert registration._decode_plain(WITH_HTTP_BYTES) == WITH_HTTP
+    assert registration._decode_plain(WITH_TLS_BYTES) == WITH_TLS
 
 
 @many_examples

@@ -11,7 +11,7 @@ from quire.telemetry.names import DECLARED, Declared, Kind
 
 @pytest.mark.parametrize("declared", DECLARED.values(), ids=lambda declared: declared.name)
 def test_a_name_follows_the_conventions_of_its_origin(declared: Declared) -> None:
-    assert re.fullmatch(r"(bookie|bookkeeper_server|bookkeeper_client|quire)_[A-Za-z_]+", declared.name)
+    assert re.fullmatch(r"(bookie|bookkeeper_server|bookkeeper_client|replication|quire)_[A-Za-z_]+", declared.name)
     assert declared.help[0].isupper() or declared.help[0].isdigit()
     assert not declared.help.endswith(".")
     if declared.name.startswith("quire_"):

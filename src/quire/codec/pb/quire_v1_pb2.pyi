@@ -456,14 +456,18 @@ class HeartbeatResponse(_message.Message):
     def __init__(self, owner: _Optional[_Union[Owner, _Mapping]] = ..., epoch: _Optional[int] = ..., last_txid: _Optional[int] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
-    __slots__ = ("namespace", "stream", "suggested_owner")
+    __slots__ = ("namespace", "stream", "suggested_owner", "term", "expected_life")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     SUGGESTED_OWNER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_LIFE_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     stream: str
     suggested_owner: Owner
-    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., suggested_owner: _Optional[_Union[Owner, _Mapping]] = ...) -> None: ...
+    term: int
+    expected_life: str
+    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., suggested_owner: _Optional[_Union[Owner, _Mapping]] = ..., term: _Optional[int] = ..., expected_life: _Optional[str] = ...) -> None: ...
 
 class CreateStreamRequest(_message.Message):
     __slots__ = ("namespace", "stream", "must_not_exist")
@@ -526,7 +530,7 @@ class Segment(_message.Message):
     def __init__(self, lssn: _Optional[int] = ..., ledger_id: _Optional[int] = ..., is_completed: _Optional[bool] = ..., truncation: _Optional[_Union[Truncation, str]] = ..., first_txid: _Optional[int] = ..., last_txid: _Optional[int] = ..., first_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., last_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., record_count: _Optional[int] = ..., completed_at_ms: _Optional[int] = ...) -> None: ...
 
 class GetStreamResponse(_message.Message):
-    __slots__ = ("stream", "segments", "first_dlsn", "first_txid", "last_dlsn", "last_txid", "record_count", "is_sealed", "owner", "subscriptions")
+    __slots__ = ("stream", "segments", "first_dlsn", "first_txid", "last_dlsn", "last_txid", "record_count", "is_sealed", "owner", "subscriptions", "incarnation")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     FIRST_DLSN_FIELD_NUMBER: _ClassVar[int]
@@ -537,6 +541,7 @@ class GetStreamResponse(_message.Message):
     IS_SEALED_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     stream: str
     segments: _containers.RepeatedCompositeFieldContainer[Segment]
     first_dlsn: Dlsn
@@ -547,7 +552,8 @@ class GetStreamResponse(_message.Message):
     is_sealed: bool
     owner: str
     subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
-    def __init__(self, stream: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., first_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., first_txid: _Optional[int] = ..., last_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., last_txid: _Optional[int] = ..., record_count: _Optional[int] = ..., is_sealed: _Optional[bool] = ..., owner: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, stream: _Optional[str] = ..., segments: _Optional[_Iterable[_Union[Segment, _Mapping]]] = ..., first_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., first_txid: _Optional[int] = ..., last_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., last_txid: _Optional[int] = ..., record_count: _Optional[int] = ..., is_sealed: _Optional[bool] = ..., owner: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("name", "position")
@@ -923,7 +929,7 @@ class ListOwnedRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class OwnedStream(_message.Message):
-    __slots__ = ("stream", "state", "epoch", "requests_per_s", "bytes_per_s", "waiting", "last_error")
+    __slots__ = ("stream", "state", "epoch", "requests_per_s", "bytes_per_s", "waiting", "last_error", "owned_s", "life")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -931,6 +937,8 @@ class OwnedStream(_message.Message):
     BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    OWNED_S_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     stream: str
     state: str
     epoch: int
@@ -938,13 +946,17 @@ class OwnedStream(_message.Message):
     bytes_per_s: float
     waiting: int
     last_error: str
-    def __init__(self, stream: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., requests_per_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., waiting: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+    owned_s: float
+    life: str
+    def __init__(self, stream: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., requests_per_s: _Optional[float] = ..., bytes_per_s: _Optional[float] = ..., waiting: _Optional[int] = ..., last_error: _Optional[str] = ..., owned_s: _Optional[float] = ..., life: _Optional[str] = ...) -> None: ...
 
 class ListOwnedResponse(_message.Message):
-    __slots__ = ("streams",)
+    __slots__ = ("streams", "room")
     STREAMS_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
     streams: _containers.RepeatedCompositeFieldContainer[OwnedStream]
-    def __init__(self, streams: _Optional[_Iterable[_Union[OwnedStream, _Mapping]]] = ...) -> None: ...
+    room: int
+    def __init__(self, streams: _Optional[_Iterable[_Union[OwnedStream, _Mapping]]] = ..., room: _Optional[int] = ...) -> None: ...
 
 class GetLoadRequest(_message.Message):
     __slots__ = ()
@@ -977,3 +989,57 @@ class DumpRingResponse(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[Member]
     streams: _containers.RepeatedCompositeFieldContainer[Ownership]
     def __init__(self, members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., streams: _Optional[_Iterable[_Union[Ownership, _Mapping]]] = ...) -> None: ...
+
+class StreamMove(_message.Message):
+    __slots__ = ("stream", "source", "target", "load", "life", "problem")
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    stream: str
+    source: Owner
+    target: Owner
+    load: float
+    life: str
+    problem: str
+    def __init__(self, stream: _Optional[str] = ..., source: _Optional[_Union[Owner, _Mapping]] = ..., target: _Optional[_Union[Owner, _Mapping]] = ..., load: _Optional[float] = ..., life: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class BalanceRequest(_message.Message):
+    __slots__ = ("moves", "water_mark", "rest_s", "moves_max")
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    WATER_MARK_FIELD_NUMBER: _ClassVar[int]
+    REST_S_FIELD_NUMBER: _ClassVar[int]
+    MOVES_MAX_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[StreamMove]
+    water_mark: float
+    rest_s: float
+    moves_max: int
+    def __init__(self, moves: _Optional[_Iterable[_Union[StreamMove, _Mapping]]] = ..., water_mark: _Optional[float] = ..., rest_s: _Optional[float] = ..., moves_max: _Optional[int] = ...) -> None: ...
+
+class ProxyBalance(_message.Message):
+    __slots__ = ("proxy", "load", "load_then", "streams", "room")
+    PROXY_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    LOAD_THEN_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
+    proxy: Owner
+    load: float
+    load_then: float
+    streams: int
+    room: int
+    def __init__(self, proxy: _Optional[_Union[Owner, _Mapping]] = ..., load: _Optional[float] = ..., load_then: _Optional[float] = ..., streams: _Optional[int] = ..., room: _Optional[int] = ...) -> None: ...
+
+class BalanceResponse(_message.Message):
+    __slots__ = ("balancer", "term", "proxies", "moves")
+    BALANCER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    PROXIES_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    balancer: Owner
+    term: int
+    proxies: _containers.RepeatedCompositeFieldContainer[ProxyBalance]
+    moves: _containers.RepeatedCompositeFieldContainer[StreamMove]
+    def __init__(self, balancer: _Optional[_Union[Owner, _Mapping]] = ..., term: _Optional[int] = ..., proxies: _Optional[_Iterable[_Union[ProxyBalance, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[StreamMove, _Mapping]]] = ...) -> None: ...

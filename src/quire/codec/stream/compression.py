@@ -7,10 +7,6 @@ neither itself. LZ4's blocks differ from library to library; each reads those of
 import enum
 from typing import Final
 
-from lz4.block import LZ4BlockError
-from lz4.block import compress as _compress_lz4
-from lz4.block import decompress as _decompress_lz4
-
 from quire.codec.damage import INT32_MAX
 from quire.errors import DamagedEntry
 
@@ -29,7 +25,9 @@ def compressed(data: bytes, compression: Compression) -> bytes:
     """`data` as it is stored. It must not be empty: Apache's readers refuse a block of nothing."""
     if compression is Compression.NONE:
         return data
-    stored: bytes = _compress_lz4(data, store_size=False)
+    from lz4.block import compress  # Most never compress anything: they need not wait for it.
+
+    stored: bytes = compress(data, store_size=False)
     return stored
 
 
@@ -52,12 +50,14 @@ def stored_span(data: bytes, at: int, *, flags: int, length: int, stored_length:
 
 
 def _decompressed(block: bytes, length: int) -> bytes:
+    from lz4.block import LZ4BlockError, decompress
+
     problem = f"{len(block)} bytes of LZ4 are not those of {length}"
     # A number alone must not make us set aside memory. Apache's lengths are signed: beyond 31 bits they are none.
     if length > min(_LZ4_RATIO_MAX * len(block), INT32_MAX):
         raise DamagedEntry(problem)
     try:
-        found: bytes = _decompress_lz4(block, uncompressed_size=length)
+        found: bytes = decompress(block, uncompressed_size=length)
     except LZ4BlockError as error:
         raise DamagedEntry(problem) from error
     if len(found) != length:

@@ -21,7 +21,7 @@ _VERSION: Final = 1
 _ENVELOPE = Struct(">BIII")
 
 
-def encode_entry(runs: Sequence[bytes], *, compression: Compression = Compression.NONE) -> bytes:
+def encode_entry(runs: Sequence[Buffer], *, compression: Compression = Compression.NONE) -> bytes:
     """One entry of all `runs` of encoded records."""
     length = sum(map(len, runs))
     if not 0 < length <= RECORDS_BYTES_MAX:
@@ -45,7 +45,7 @@ def decode_entry(
     """
     whole = data if type(data) is bytes else bytes(data)
     try:
-        found, at, end = _opened(whole) if enveloped else (whole, 0, len(whole))
+        found, at, end = records_span(whole) if enveloped else (whole, 0, len(whole))
         return decode_records(found, at, end, lssn=lssn, entry_id=entry_id, expand_sets=expand_sets)
     except DamagedEntry as error:
         damaged = DamagedEntry(f"entry {entry_id} of segment {lssn}: {error}")
@@ -53,7 +53,8 @@ def decode_entry(
         raise damaged from error
 
 
-def _opened(data: bytes) -> tuple[bytes, int, int]:
+def records_span(data: bytes) -> tuple[bytes, int, int]:
+    """The records in an enveloped entry: in which bytes they are, and from where to where. Raises `DamagedEntry`."""
     if len(data) < ENVELOPE_BYTES:
         raise DamagedEntry(f"it has {len(data)} bytes, {ENVELOPE_BYTES} is the least")
     version, flags, length, stored_length = _ENVELOPE.unpack_from(data)

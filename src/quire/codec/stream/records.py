@@ -10,10 +10,11 @@ Every record of every stream passes through here, so that both ways take runs, a
 """
 
 import struct
-from collections.abc import Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import repeat
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, POSITION_MAX, RECORD_HEADER_BYTES, TXID_MAX
 from quire.codec.stream.record_sets import decode_record_set, record_set_count
@@ -28,20 +29,38 @@ CONTROL_PAYLOAD: Final = b"control"
 KEEPALIVE_PAYLOAD: Final = b"keepalive"
 END_OF_STREAM_PAYLOAD: Final = b"endOfStream"
 
-_HEADER = Struct(">HIHqI")  # Apache's length is signed: a negative one reads as one that no entry has.
-_pack = _HEADER.pack
-_unpack = _HEADER.unpack_from
+_pack = Struct(">HIHqI").pack
+_pack_plain = Struct(">QqI").pack  # The same without flags, in fewer steps: the position is all of the first number.
+_POSITION_SHIFT: Final = 16
+_unpack = Struct(">2xIHqI").unpack_from  # Apache's length is signed: a negative one reads as one that no entry has.
 _new = tuple.__new__  # Half of what calling the class costs.
 
 
-class LogRecord(NamedTuple):
-    """A record as it is read. A tuple, since readers make one for each record."""
-
-    dlsn: DLSN
+class _Fields(NamedTuple):
+    lssn: Lssn
+    entry_id: EntryId
+    slot_id: SlotId
     txid: int
     payload: bytes
     position: int
-    flags: int = 0
+    flags: int
+
+
+class LogRecord(_Fields):
+    """A record as it is read. A tuple, since readers make one for each; its DLSN is made when it is asked for."""
+
+    __slots__ = ()
+
+    def __new__(cls, dlsn: DLSN, txid: int, payload: bytes, position: int, flags: int = 0) -> Self:
+        return _new(cls, (*dlsn, txid, payload, position, flags))
+
+    def __getnewargs__(self) -> tuple[DLSN, int, bytes, int, int]:
+        return self.dlsn, self.txid, self.payload, self.position, self.flags
+
+    @property
+    def dlsn(self) -> DLSN:
+        """Its place in the stream."""
+        return _new(DLSN, self[:3])
 
     @property
     def is_control(self) -> bool:
@@ -62,14 +81,20 @@ def encode_records(payloads: Sequence[bytes], txids: Sequence[int], *, position:
     """Records of an application, the first of them at `position`, with one txid for each."""
     if not payloads:
         return b""
-    _check(position, position + len(payloads) - 1, largest_bytes=max(map(len, payloads)))
+    count = len(payloads)
     if min(txids, default=0) < 0 or max(txids, default=0) >= TXID_MAX:
         raise InvalidArgument(f"txids run from 0 to {TXID_MAX - 1}, not from {min(txids)} to {max(txids)}")
-    if len(payloads) != len(txids):
-        raise InvalidArgument(f"{len(payloads)} payloads have {len(txids)} txids")
-    positions = range(position, position + len(payloads))
-    headers = map(_pack, repeat(0), positions, repeat(0), txids, map(len, payloads))
-    return b"".join(chain.from_iterable(zip(headers, payloads, strict=True)))
+    if count != len(txids):
+        raise InvalidArgument(f"{count} payloads have {len(txids)} txids")
+    _check(position, position + count - 1, largest_bytes=0)
+    numbers = range(position << _POSITION_SHIFT, position + count << _POSITION_SHIFT, 1 << _POSITION_SHIFT)
+    parts = [b""] * (2 * count)
+    parts[::2] = map(_pack_plain, numbers, txids, map(len, payloads))
+    parts[1::2] = payloads
+    encoded = b"".join(parts)
+    if len(encoded) > PAYLOAD_BYTES_MAX:  # Only then may one of them be too large.
+        _check(position, position, largest_bytes=max(map(len, payloads)))
+    return encoded
 
 
 def encode_record(payload: bytes, *, txid: int, position: int, flags: int = 0) -> bytes:
@@ -110,19 +135,22 @@ def decode_records(
 
     The members of a set become records, unless `expand_sets` is False; the slots behind it are the same either way.
     """
-    new, unpack, dlsn, record = _new, _unpack, DLSN, LogRecord
+    alike = _decode_alike(data, at, end, lssn, entry_id)
+    if alike is not None:
+        return alike
+    new, unpack, record = _new, _unpack, LogRecord
     records: list[LogRecord] = []
     append = records.append
     slot = 0
     try:
         while at < end:
-            _, position, flags, txid, size = unpack(data, at)
+            position, flags, txid, size = unpack(data, at)
             begin = at + RECORD_HEADER_BYTES
             at = begin + size
             if at > end:
                 raise _cut_short(slot)
             if flags & RECORD_SET:
-                whole = record(dlsn(lssn, entry_id, SlotId(slot)), txid, data[begin:at], position, flags)
+                whole = new(record, (lssn, entry_id, slot, txid, data[begin:at], position, flags))
                 if expand_sets:
                     records += (members := _members(whole))
                     slot += len(members)
@@ -130,7 +158,7 @@ def decode_records(
                     append(whole)
                     slot += record_set_count(whole.payload)
             else:
-                append(new(record, (new(dlsn, (lssn, entry_id, slot)), txid, data[begin:at], position, flags)))
+                append(new(record, (lssn, entry_id, slot, txid, data[begin:at], position, flags)))
                 slot += 1
     except struct.error:
         raise _cut_short(slot) from None  # Less than a header is left.
@@ -140,11 +168,32 @@ def decode_records(
     return records
 
 
+@lru_cache(maxsize=64)
+def _rows_of(size: int) -> Callable[[memoryview], Iterator[tuple[int, int, int, int, bytes]]]:
+    return Struct(f">2xIHqI{size}s").iter_unpack
+
+
+def _decode_alike(data: bytes, at: int, end: int, lssn: Lssn, entry_id: EntryId) -> list[LogRecord] | None:
+    """Plain records of one size, as many programs write them, all at once. None if these are not such."""
+    if end - at < 2 * RECORD_HEADER_BYTES:
+        return None
+    size: int = _unpack(data, at)[-1]
+    count, rest = divmod(end - at, RECORD_HEADER_BYTES + size)
+    if rest or count < 2:
+        return None
+    rows = _rows_of(size)(memoryview(data)[at:end])
+    positions, flags, txids, sizes, payloads = zip(*rows, strict=True)
+    if sizes.count(size) != count or any(flags):  # Each begins where we looked only if all before it have this size.
+        return None
+    fields = zip(repeat(lssn), repeat(entry_id), range(count), txids, payloads, positions, flags)
+    return list(map(_new, repeat(LogRecord), fields))
+
+
 def _members(record_set: LogRecord) -> list[LogRecord]:
-    (lssn, entry_id, slot), txid, payload, position, _ = record_set
-    new, dlsn, record = _new, DLSN, LogRecord
+    lssn, entry_id, slot, txid, payload, position, _ = record_set
+    new, record = _new, LogRecord
     return [
-        new(record, (new(dlsn, (lssn, entry_id, slot + place)), txid, member, position + place, 0))
+        new(record, (lssn, entry_id, slot + place, txid, member, position + place, 0))
         for place, member in enumerate(decode_record_set(payload))
     ]
 

@@ -11,13 +11,14 @@ so a binding that a person beautified is damaged here as well, and not only for 
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Self
 
 from quire.codec.damage import INT64_MAX, check_text, reading, shown, utf8
 from quire.codec.stream_metadata.names import is_reserved
 from quire.errors import DamagedMetadata, InvalidArgument
 from quire.types import INITIAL_DLSN, Lssn
+from quire.values import dataclass
 
 FIRST_LSSN: Final = INITIAL_DLSN.lssn
 

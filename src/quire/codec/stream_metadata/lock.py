@@ -8,12 +8,12 @@ breaks the name into too many parts; then the node's data and its session tell t
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote_plus, unquote_plus
 
 from quire.codec.damage import INT32_MAX, INT64_MAX, check_text, utf8
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 _PREFIX: Final = "member"
 _SEQUENCE = re.compile("-?[0-9]{1,10}", re.ASCII)  # The store's counter has 32 bits and wraps around.

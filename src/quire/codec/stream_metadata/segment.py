@@ -15,12 +15,13 @@ A segment keeps the version that it was begun with: nobody upgrades one in place
 import enum
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Self
 
 from quire.codec.damage import INT32_MAX, INT64_MAX, decimal, reading, shown, utf8
 from quire.errors import DamagedMetadata, InvalidArgument
 from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId, ledger_id
+from quire.values import dataclass
 
 VERSION: Final = 5
 VERSION_WITH_LSSN: Final = 2

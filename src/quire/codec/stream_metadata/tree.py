@@ -7,13 +7,20 @@
         ├── lock, readLock                empty     parents of lock members
         ├── ledgers                       decimal   the highest LSSN ever given; parent of the segments
         ├── allocation                    empty, or the decimal id of a ledger that no segment has yet
-        └── subscribers/<id>              base64 DLSN of the position that was committed last, or empty
-            └── readLock                  empty     parent of lock members
+        ├── subscribers/<id>              base64 DLSN of the position that was committed last, or empty
+        │   └── readLock                  empty     parent of lock members
+        └── cold/<segment>                JSON      where an archived segment is: see `quire.codec.cold`
+
+Beside them there may be, if a sink writes the stream, what `quire.codec.stream_metadata.sinks` describes:
+
+        ├── sinks/<sink>…                 how far a sink came
+        └── staged/<name>                 a ledger that is to become a segment
+
+Only Quire knows `cold`, and makes it when a segment is archived. Apache's clients look for the others by name.
 
 Invariant: each node of `initial_nodes` holds bytes, if only none. Apache's clients take a node without data for absent.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.damage import INT64_MAX, decimal, reading, shown, utf8
@@ -21,6 +28,7 @@ from quire.codec.stream.dlsn import decode_dlsn_text, encode_dlsn_text
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import DamagedMetadata, InvalidArgument, InvalidName
 from quire.types import DLSN, LedgerId, Lssn, ledger_id
+from quire.values import dataclass
 
 DEFAULT_LOG: Final = "<default>"
 INVALID_TXID: Final = -999  # No txid: that of a stream without records.
@@ -77,8 +85,29 @@ class StreamPaths:
     def subscribers(self) -> str:
         return f"{self.root}/subscribers"
 
+    @property
+    def sinks(self) -> str:
+        return f"{self.root}/sinks"
+
+    @property
+    def staged(self) -> str:
+        return f"{self.root}/staged"
+
+    @property
+    def producers(self) -> str:
+        """The first segment that has producers' records in it, if any has: see `quire.codec.stream.producers`."""
+        return f"{self.root}/producers"
+
+    @property
+    def cold(self) -> str:
+        return f"{self.root}/cold"
+
     def segment(self, name: str) -> str:
         return f"{self.segments}/{name}"
+
+    def cold_segment(self, name: str) -> str:
+        """Where an archived segment is recorded: under the name of its own node."""
+        return f"{self.cold}/{name}"
 
     def subscriber(self, subscriber: str) -> str:
         """Where the position of a subscriber is kept. Raises `InvalidName`: its id is one part of a path."""

@@ -22,7 +22,6 @@ from typing import Final
 
 from quire.codec.digest import KEY_BYTES, Buffer
 from quire.codec.wire.codes import Status, status_of_v2
-from quire.codec.wire.v3 import decode_auth_message, encode_auth_message
 from quire.codec.wire.v3_messages import AuthMessage
 from quire.errors import InvalidArgument, ProtocolViolation
 from quire.types import NO_ENTRY, EntryId, LedgerId
@@ -145,6 +144,8 @@ def encode_batch_read_request(
 
 def encode_auth(message: AuthMessage, *, version: int = VERSION) -> bytes:
     """A request and an answer alike. An answer has the version of its request."""
+    from quire.codec.wire.v3 import encode_auth_message  # And Google's library, which nothing else here needs.
+
     data = encode_auth_message(message)
     return _AUTH_PREFIX.pack(4 + len(data), _header(AUTH, version=version)) + data
 
@@ -203,6 +204,8 @@ def decode_batch_read_request(body: memoryview) -> tuple[int, LedgerId, EntryId,
 
 def decode_auth(body: memoryview) -> AuthMessage:
     """A request and an answer alike."""
+    from quire.codec.wire.v3 import decode_auth_message
+
     return decode_auth_message(body[4:])
 
 

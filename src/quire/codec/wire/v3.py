@@ -8,7 +8,6 @@ Protobuf's own parser reads every frame, adds included: a parser for them in Pyt
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -42,6 +41,7 @@ from quire.codec.wire.v3_messages import (
     WriteLacResponse,
 )
 from quire.errors import InvalidArgument, ProtocolViolation
+from quire.values import dataclass
 
 M = TypeVar("M", bound=Message)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from quire.codec.digest import KEY_BYTES
-from quire.codec.pb import bookkeeper_protocol_pb2 as pb
+from quire.codec.protobuf import varint
 from quire.codec.wire.codes import Status
 from quire.errors import InvalidArgument
 from quire.types import EntryId, LedgerId
@@ -66,6 +66,8 @@ class AddResponses:
     """Writes a connection's answers to adds. Not for use by two threads at a time."""
 
     def __init__(self) -> None:
+        from quire.codec.pb import bookkeeper_protocol_pb2 as pb  # Only those who answer need Google's library.
+
         self._message = pb.Response(
             header=pb.PacketHeader(version=pb.VERSION_THREE, operation=pb.ADD_ENTRY, txn_id=0),
             status=pb.EOK,
@@ -93,20 +95,3 @@ class AddResponses:
         except ValueError as error:
             raise InvalidArgument(f"an answer cannot be sent: {error}") from error
         return b"".join(frames)
-
-
-def varint(number: int) -> bytes:
-    """Seven bits a byte, lowest first; the high bit says that more follow. A negative number takes ten bytes."""
-    if 0 <= number < 0x80:
-        return bytes((number,))
-    if 0 <= number < 0x4000:
-        return bytes((number & 0x7F | 0x80, number >> 7))
-    if 0 <= number < 0x200000:
-        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
-    number %= _UINT64_END
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)

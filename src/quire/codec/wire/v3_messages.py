@@ -8,11 +8,12 @@ Nobody changes them. Keys and entries stay out of `repr`, and so out of logs.
 """
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeAlias
 
 from quire.codec.wire.codes import Status
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 VERSION: Final = 3
 HIGH_PRIORITY: Final = 100  # What Java clients send. Every priority above 0 means the same.

@@ -7,7 +7,7 @@ The same bytes as `v3.encode_response`.
 
 from typing import Final
 
-from quire.codec.wire.v3_adds import varint
+from quire.codec.protobuf import varint
 from quire.types import EntryId, LedgerId
 
 _READ_HEADER: Final = b"\x08\x03\x10\x01\x18"  # Version 3, READ_ENTRY, and the tag of the transaction id.

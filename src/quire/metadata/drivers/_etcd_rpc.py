@@ -11,7 +11,6 @@ nothing, and can say so; a request that was handed over and got no answer may ha
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast
 
 import grpc
@@ -21,6 +20,7 @@ from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, StoreClose
 from quire.metadata.drivers._etcd_errors import PASSING_CODES, translate, unavailable
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 from quire.runtime import Runtime
+from quire.values import dataclass
 
 _PORT: Final = 2379
 _RETRY_DELAY_S: Final = 0.05

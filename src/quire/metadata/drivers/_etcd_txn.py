@@ -11,7 +11,6 @@ Invariants:
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from quire.errors import InvariantBroken
 from quire.metadata.driver import Create, Delete, Op, Set, Version, Written
@@ -35,6 +34,7 @@ from quire.metadata.drivers._etcd_requirements import (
 )
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 from quire.metadata.paths import ROOT, parent_of
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ etcd confirms creations in the order in which they were asked for; that is how a
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quire.errors import QuireError, Refused, StoreClosed
 from quire.metadata.driver import Target
@@ -19,6 +19,7 @@ from quire.metadata.drivers._etcd_errors import unavailable
 from quire.metadata.drivers._etcd_keys import is_direct_child, key_of, range_below
 from quire.metadata.drivers._etcd_rpc import WATCH, EtcdClient, Stream
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
+from quire.values import dataclass
 
 Span = tuple[bytes, bytes]  # [start, end); an empty end stands for the one key at the start.
 

@@ -271,7 +271,7 @@ class SqliteTree:
             self._db.execute("DELETE FROM changes WHERE revision <= ?", (revision - _CHANGES_KEPT,))
         return revision
 
-    # --- Sessions, inside `writing()` but for `any_lapsed`
+    # --- Sessions, inside `writing()` but for `sessions` and `any_lapsed`
 
     def begin_session(self, session: SessionId, timeout_s: float, pid: int) -> None:
         self._db.execute(
@@ -285,6 +285,9 @@ class SqliteTree:
     def renew_session(self, session: SessionId) -> None:
         self._db.execute("UPDATE sessions SET lapses_s = ? + timeout_s WHERE id = ?", (time.monotonic(), session))
 
+    def sessions(self, *, but: SessionId) -> list[SessionId]:
+        return [SessionId(row[0]) for row in self._db.execute("SELECT id FROM sessions WHERE id != ?", (but,))]
+
     def any_lapsed(self, *, but: SessionId) -> bool:
         return bool(self._lapsed(but))
 
@@ -293,8 +296,8 @@ class SqliteTree:
             self.end_session(session)
 
     def end_all_sessions(self, *, but: SessionId) -> None:
-        for row in self._db.execute("SELECT id FROM sessions WHERE id != ?", (but,)).fetchall():
-            self.end_session(SessionId(row[0]))
+        for session in self.sessions(but=but):
+            self.end_session(session)
 
     def _lapsed(self, but: SessionId) -> list[SessionId]:
         now_s = time.monotonic()

@@ -17,16 +17,18 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from quire.errors import InvariantBroken, MetadataUnavailable, QuireError, SessionExpired
 from quire.metadata.driver import SessionEvent, SessionId
+from quire.metadata.drivers._sqlite_alive import SessionFiles
 from quire.metadata.drivers._sqlite_errors import is_busy, translate
 from quire.metadata.drivers._sqlite_tree import Change, SqliteTree
 from quire.metadata.settings import StoreSettings
 from quire.runtime import Rng
+from quire.values import dataclass
 
 _POLL_S: Final = 0.02  # How often watches look for other processes' writes. The promise is 100 ms.
 _REAP_S: Final = 0.25  # How often somebody looks for lapsed sessions.
@@ -81,6 +83,7 @@ class SqliteWorker:
         self.closed: Future[None] = Future()
         self._ended = threading.Event()
         self._lease = Lease(SessionId(0), 0.0)
+        self._files = SessionFiles(path)
         self._waiting: list[Call] = []  # Writes that could not get the file's lock yet.
         self._stopping = False
         self._suspended = False
@@ -126,9 +129,11 @@ class SqliteWorker:
                 else:
                     tree.end_lapsed_sessions(but=lease.session)
             self._lease, self._seen_revision = lease, tree.revision()
+            self._files.sweep(tree.sessions(but=lease.session))
         except BaseException as error:
             if tree is not None:
                 tree.close()
+            self._files.abandon()
             self.opened.set_exception(translate(error, self._path, began=False))
             self.closed.set_result(None)
             return
@@ -144,6 +149,7 @@ class SqliteWorker:
             self.closed.set_result(None)
         finally:
             tree.close()
+            self._files.abandon()
             self._ended.set()
             self._fail_all()
 
@@ -259,6 +265,7 @@ class SqliteWorker:
 
     def _begin_session(self, tree: SqliteTree) -> Lease:
         session = SessionId(self._rng.randrange(1, _SESSION_ID_END))
+        self._files.hold(session)
         tree.begin_session(session, self._settings.session_timeout_s, os.getpid())
         return Lease(session, time.monotonic() + self._settings.session_timeout_s / 4)
 
@@ -266,6 +273,7 @@ class SqliteWorker:
         """After a commit: it is our lease now, and the file could be written."""
         expired = lease.session != self._lease.session
         self._lease = lease
+        self._files.release_others(lease.session)
         self._seen_data_version = -1  # Our own commits do not show there, and this one may have ended sessions.
         if expired:
             self._reports.session_event(SessionEvent.EXPIRED, lease.session)
@@ -283,7 +291,9 @@ class SqliteWorker:
             with tree.writing(min(_FAREWELL_S, self._settings.operation_timeout_s)):
                 tree.end_session(self._lease.session)
         except sqlite3.Error:
-            pass  # The lease lapses by itself.
+            pass  # Somebody else ends it, as one of a process that is gone.
+        else:
+            self._files.release(self._lease.session)
 
     # --- Upkeep: the lease, other processes' leases, other processes' writes
 
@@ -294,10 +304,15 @@ class SqliteWorker:
             try:
                 self._check_file(tree)
                 lapsed = now_s >= self._spare_until_s and tree.any_lapsed(but=self._lease.session)
-                if lapsed or now_s >= self._lease.renew_at_s:
+                dead = list(filter(self._files.is_dead, tree.sessions(but=self._lease.session)))
+                if lapsed or dead or now_s >= self._lease.renew_at_s:
                     with tree.writing(_LOCK_TURN_S):
                         lease = self._keep_session(tree)
+                        for session in dead:
+                            tree.end_session(session)
                     self._adopt(lease)
+                    for session in dead:
+                        self._files.remove(session)
             except (sqlite3.Error, QuireError) as error:
                 # Others write too, so a lock is only serious once a good part of the lease has gone by.
                 if not is_busy(error) or now_s > self._lease.renew_at_s + self._settings.session_timeout_s / 4:

@@ -10,13 +10,14 @@ connection, and to tell everybody then.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Final
 
 from quire.errors import Refused, StoreClosed, Unavailable
 from quire.metadata.driver import Target
 from quire.runtime import Clock
+from quire.values import dataclass
 
 _RETRY_DELAY_S: Final = 0.1
 _REFUSED_DELAY_S: Final = 5.0

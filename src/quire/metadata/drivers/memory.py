@@ -9,7 +9,7 @@ One tree belongs to one event loop.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quire.errors import (
@@ -42,6 +42,7 @@ from quire.metadata.paths import ROOT, name_of, parent_of
 from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import MetadataUri
 from quire.runtime import Runtime
+from quire.values import dataclass
 
 _shared: dict[str, "MemoryTree"] = {}  # The named trees that somebody has open.
 

@@ -6,6 +6,7 @@ the event loop sees. Nothing is ever cached here: every read goes to the file, s
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple, Unpack
@@ -61,6 +62,8 @@ class SqliteDriver:
             ),
         )
         self._watches: dict[tuple[str, Target], list[Callable[[], None]]] = {}
+        self._answered: deque[asyncio.Future[None]] = deque()  # Whom to tell, on the event loop's thread.
+        self._is_telling = False
         self._tell: Callable[[SessionEvent], None] | None = None
         self.session = SessionId(0)
 
@@ -110,10 +113,16 @@ class SqliteDriver:
 
     async def _call(self, call: Call) -> Any:
         timeout_s = self._settings.operation_timeout_s
+        told: asyncio.Future[None] = self._loop.create_future()
+        call.result.add_done_callback(lambda _: self._on_answered(told))
         self._worker.submit(call)
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.wrap_future(call.result)
+                await told
+            return call.result.result()
+        except asyncio.CancelledError:
+            call.result.cancel()  # If it has not begun it need not.
+            raise
         except TimeoutError as error:
             if call.result.done() and not call.result.cancelled():
                 return call.result.result()  # It was answered in time; this loop was too busy to hear it.
@@ -125,6 +134,20 @@ class SqliteDriver:
                 f"a write to the metadata file {str(self._path)!r} took longer than {timeout_s:g} s",
                 path=str(self._path),
             ) from error
+
+    def _on_answered(self, told: "asyncio.Future[None]") -> None:
+        """A call is answered, on the worker's thread. `asyncio.wrap_future` would do, at several times the cost."""
+        self._answered.append(told)
+        if not self._is_telling and not self._loop.is_closed():
+            self._is_telling = True
+            self._post(self._tell_answered)
+
+    def _tell_answered(self) -> None:
+        self._is_telling = False  # First: what is answered from here on is told by another call of this.
+        while self._answered:
+            told = self._answered.popleft()
+            if not told.done():
+                told.set_result(None)
 
     # --- Waiting
 

@@ -1,5 +1,8 @@
 """Records in runs: Apache's bytes, positions and limits."""
 
+import pickle
+from copy import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from tests.unit.codec.stream.vectors import dlsn
 from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, POSITION_MAX, RECORD_BYTES_MAX, TXID_MAX
 from quire.codec.stream.record_sets import encode_record_set
 from quire.codec.stream.records import (
+    CONTROL,
     END_OF_STREAM,
     KEEPALIVE_PAYLOAD,
     RECORD_SET,
@@ -57,6 +61,25 @@ def test_a_run_is_read_back(pairs: list[tuple[bytes, int]], position: int) -> No
     assert b"".join(one_by_one) == data
 
 
+SLOTS = st.integers(0, 5)
+KINDS = st.dictionaries(SLOTS, st.sampled_from((CONTROL, 0x8)), max_size=1)
+OTHERS = st.dictionaries(SLOTS, st.binary(max_size=40) | st.builds(bytes, st.sampled_from((20, 40, 60))), max_size=1)
+
+
+@many_examples
+@given(st.integers(0, 40), st.integers(1, 6), KINDS, OTHERS)
+def test_records_of_one_size_are_read_back_whatever_is_among_them(
+    size: int, count: int, kinds: dict[int, int], others: dict[int, bytes]
+) -> None:
+    """Records of one size are decoded together. One among them of another kind or size must be found out.
+
+    Method: one may have flags, and one another payload, which may be as long as headers, and look like some.
+    """
+    parts = [(others.get(slot, bytes(size)), 1000 + slot, 1 + slot, kinds.get(slot, 0)) for slot in range(count)]
+    data = b"".join(encode_record(p, txid=txid, position=at, flags=kind) for p, txid, at, kind in parts)
+    assert decoded(data) == [LogRecord(dlsn(3, 7, slot), t, p, at, kind) for slot, (p, t, at, kind) in enumerate(parts)]
+
+
 @some_examples
 @given(st.binary(max_size=40), INT64, st.integers(0, POSITION_MAX), st.integers(0, 0xFFFF))
 def test_one_of_any_kind_is_read_back(payload: bytes, txid: int, position: int, flags: int) -> None:
@@ -80,6 +103,14 @@ def test_records_tell_their_kind() -> None:
     assert (end.txid, end.flags, end.payload, end.dlsn.slot_id) == (TXID_MAX, END_OF_STREAM, b"endOfStream", 3)
 
 
+def test_a_record_is_copied_and_changed_as_a_tuple_with_names() -> None:
+    (record,) = decoded(vectors.RECORD_A)
+    assert pickle.loads(pickle.dumps(record)) == copy(record) == record
+    assert type(copy(record)) is type(record._replace(position=9)) is LogRecord
+    assert record._replace(position=9) == LogRecord(record.dlsn, 1001, b"hello", 9)
+    assert record.dlsn == (record.lssn, record.entry_id, record.slot_id) == dlsn(3, 7, 0)
+
+
 def test_slots_count_members_whether_or_not_a_set_is_taken_apart() -> None:
     data = encode_record(encode_record_set([b"x", b"y", b"z"]), txid=5, position=1, flags=RECORD_SET)
     data += encode_records([b"after"], [6], position=4)
@@ -91,6 +122,19 @@ def test_slots_count_members_whether_or_not_a_set_is_taken_apart() -> None:
         (3, 4, b"after", 0),
     ]
     assert [(r.dlsn.slot_id, r.position, r.flags) for r in whole] == [(0, 1, RECORD_SET), (3, 4, 0)]
+
+
+def test_sets_of_one_size_are_taken_apart() -> None:
+    data = b"".join(
+        encode_record(encode_record_set([b"x", b"y"]), txid=5, position=first, flags=RECORD_SET) for first in (1, 3)
+    )
+    assert [(r.slot_id, r.position, r.payload) for r in decoded(data)] == [
+        (0, 1, b"x"),
+        (1, 2, b"y"),
+        (2, 3, b"x"),
+        (3, 4, b"y"),
+    ]
+    assert [(r.slot_id, r.flags) for r in decoded(data, expand_sets=False)] == [(0, RECORD_SET), (2, RECORD_SET)]
 
 
 def test_the_unused_bits_mean_nothing() -> None:
