@@ -4,11 +4,12 @@ import asyncio
 import os
 import signal
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from quire.app.addresses import advertised_host, parse_address
 from quire.app.overrides import with_overrides
+from quire.app.pauses import set_startup_aside
 from quire.bookie.bookie import Bookie, BookieSettings
 from quire.bookie.folder_token import folder_token
 from quire.bookie.identity import BookieFolders
@@ -16,6 +17,7 @@ from quire.errors import InvalidArgument
 from quire.metadata import StoreSettings, open_cluster
 from quire.runtime import real_runtime
 from quire.types import bookie_id
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ async def run_bookie(options: BookieOptions) -> None:
             open_cluster(options.metadata, settings=store, runtime=runtime) as cluster,
             Bookie(runtime, cluster, settings, tls=tls) as bookie,
         ):
+            set_startup_aside()
             failing, stopping = asyncio.create_task(bookie.wait_failed()), asyncio.create_task(stopped.wait())
             try:
                 await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)

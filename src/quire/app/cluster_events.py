@@ -5,18 +5,19 @@ How it is shown, as a line for people or as JSON for programs, is for the comman
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
+from quire.values import dataclass
 
-@dataclass(frozen=True, slots=True)
+
 class ClusterEvent:
-    """Something happened."""
+    """Something happened. Each kind is a class of fields, but not this one: who inherits from one is slow to define."""
 
+    __slots__ = ()
     event: ClassVar[str]
 
     def to_json(self) -> dict[str, Any]:
-        return {"event": self.event, **dataclasses.asdict(self)}
+        return {"event": self.event, **dataclasses.asdict(self)}  # type: ignore[call-overload]
 
 
 Tell: TypeAlias = Callable[[ClusterEvent], None]

@@ -6,11 +6,11 @@ killed; whether its processes live is for the reader to find out, by their marks
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from quire.app.processes import ProcessMark
+from quire.values import dataclass
 
 STATE: Final = "cluster.json"
 _VERSION: Final = 2

@@ -18,23 +18,24 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from quire.app.cluster_events import ClusterEvent, Noted, ServiceShown, Started, Stopped, Stopping, Tell
 from quire.app.cluster_state import ClusterState, drop_state, write_state
 from quire.app.local_services import (
+    AUTORECOVERY,
     BOOKIE,
     LOGS,
     READ_PROXY,
     WRITE_PROXY,
+    autorecovery_plan,
     bookie_plan,
     check_count,
     proxy_plans,
 )
 from quire.app.logs import append_event, bound_log, bound_logs
-from quire.app.ports import PORT_MAX, check_ports
+from quire.app.ports import PORT_MAX, check_gateway, check_ports
 from quire.app.preconditions import (
     check_space,
     hold_for_cluster,
@@ -51,6 +52,7 @@ from quire.errors import BookieFailed, InvalidArgument
 from quire.metadata import StoreSettings
 from quire.runtime import Runtime, real_runtime
 from quire.stream.binding import create_namespace
+from quire.values import dataclass
 
 BOOKIES_DEFAULT: Final = 3
 BOOKIES_MAX: Final = 9
@@ -58,6 +60,7 @@ PROXIES_MAX: Final = 9
 _SUPERVISOR_LOG: Final = "up.log"
 _START_S: Final = 30.0  # How long to wait with the list of what runs for those that have not got anywhere.
 _BOUND_LOGS_S: Final = 30.0
+_REPAIRS_AFTER_S: Final = 2.0  # Nobody waits for repairs, and whoever has just called `quire up` has other plans.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class LocalOptions:
     free, 0 any free ones."""
     gateway: str | None = None
     """Where HTTP is served: HOST:PORT."""
+    autorecovery: bool = True
+    """Whether ledgers that lack copies are repaired."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.bookies <= BOOKIES_MAX:
@@ -143,6 +148,8 @@ def _plans(options: LocalOptions) -> list[ServicePlan]:
     numbers = sorted({*range(1, options.bookies + 1), *folder.bookie_numbers()})
     ports = {number: options.port + number - 1 if options.port else 0 for number in numbers}
     check_ports({folder.bookie_id(number): port for number, port in ports.items()})
+    if options.gateway not in (None, "none"):
+        check_gateway(options.gateway)
     first = options.proxy_port
     behind = first + options.write_proxies if first else first
     count = len(numbers)
@@ -221,6 +228,8 @@ class _Supervisor:
             await self._wait_settled(stopping)
             if not self._signals.stop.is_set():
                 self._tell_started(began_s)
+                if self._options.autorecovery:
+                    keeping.append(asyncio.create_task(self._keep_repairs(), name="keep autorecovery"))
             working = [bounding, *keeping]
             await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
             for task in working:
@@ -231,6 +240,12 @@ class _Supervisor:
             stopping.cancel()
             await self._stop()
             await asyncio.wait([bounding, stopping])
+
+    async def _keep_repairs(self) -> None:
+        await asyncio.sleep(_REPAIRS_AFTER_S)
+        keeper = ServiceKeeper(autorecovery_plan(self._folder), tell=self._tell, on_change=self._on_change)
+        self._keepers.append(keeper)
+        await keeper.start()
 
     async def _wait_settled(self, stopping: asyncio.Task[None]) -> None:
         async def all_settled() -> None:
@@ -259,7 +274,13 @@ class _Supervisor:
 
     def _on_change(self) -> None:
         self._announcement.update(self._uri)
-        state = ClusterState(self._own_mark, self._uri, tuple(keeper.state for keeper in self._keepers))
+        # Autorecovery is shown from its first start on: before, nobody misses it.
+        shown = tuple(
+            keeper.state
+            for keeper in self._keepers
+            if keeper.state.kind != AUTORECOVERY or keeper.serves or keeper.settled.is_set()
+        )
+        state = ClusterState(self._own_mark, self._uri, shown)
         try:
             write_state(self._folder.path, state)
         except OSError as error:  # A full disk, perhaps. Bookies should go on.

@@ -10,9 +10,11 @@ from quire.errors import InvalidArgument
 
 LOGS: Final = "logs"
 BOOKIE, WRITE_PROXY, READ_PROXY = "bookie", "write-proxy", "read-proxy"
+AUTORECOVERY: Final = "autorecovery"
 
 _USUAL_PORTS: Final = {WRITE_PROXY: 7400, READ_PROXY: 7500}
 _COPIES: Final = 3  # What a writer asks for unless it is told otherwise: see `quire.stream.settings`.
+_LOST_BOOKIE_S: Final = 30  # Longer than the longest pause between two starts of a bookie that crashes.
 _ROLES: Final = {WRITE_PROXY: "write", READ_PROXY: "read"}
 
 
@@ -58,6 +60,17 @@ def proxy_plans(
         log = _log(folder, name)
         plans.append(ServicePlan(name, kind, port, is_fixed, log, "quire.app.proxy_process", options))
     return plans
+
+
+def autorecovery_plan(folder: DataFolder) -> ServicePlan:
+    """Of the process that repairs ledgers. A bookie that only restarts is back before anything is marked."""
+    options = {
+        "metadata": folder.ledgers.text,
+        "name": AUTORECOVERY,
+        "overrides": [f"recovery.lost_bookie_delay_s={_LOST_BOOKIE_S}"],
+    }
+    log = _log(folder, AUTORECOVERY)
+    return ServicePlan(AUTORECOVERY, AUTORECOVERY, 0, False, log, "quire.app.autorecovery_process", options)
 
 
 def check_count(kind: str, count: int, most: int) -> None:

@@ -6,7 +6,6 @@ import os
 import shutil
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from typing import Any, Final
 
 from quire.app.cluster_state import ClusterState, ServiceState, read_state
@@ -17,6 +16,7 @@ from quire.embedded.folder import DataFolder
 from quire.errors import QuireError
 from quire.metadata import StoreSettings, open_store
 from quire.stream.listing import scan_streams
+from quire.values import dataclass
 
 _ASK_S: Final = 3.0
 _STREAMS_S: Final = 10.0

@@ -8,7 +8,6 @@ import asyncio
 import os
 import signal
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final
 
 from quire.app.cluster_state import drop_state
@@ -18,6 +17,7 @@ from quire.app.service_keeper import STOP_S
 from quire.embedded.folder import DataFolder, hold_folder
 from quire.errors import FolderInUse, Refused
 from quire.runtime import real_runtime
+from quire.values import dataclass
 
 _SUPERVISOR_S: Final = STOP_S + 10.0  # It kills what does not stop in time, and then has to close everything.
 _LEFT_OVERS_S: Final = STOP_S

@@ -8,7 +8,6 @@ safe to signal it.
 import fcntl
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from quire.app.running import RunningCluster, running_clusters
 from quire.bookie.identity import LOCK
 from quire.embedded.folder import SUPERVISOR, DataFolder, unusable
 from quire.errors import InvalidArgument, NotRunning
+from quire.values import dataclass
 
 DEFAULT_DATA: Final = "quire-data"
 

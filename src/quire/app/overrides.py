@@ -19,15 +19,19 @@ _WHOLE = re.compile(r"(-?[\d_]+)\s*([a-z]*)", re.IGNORECASE)
 
 
 def with_overrides(settings: T, assignments: Iterable[str]) -> T:
-    """`settings` with `name=value` applied one after the other. Raises `InvalidArgument`."""
+    """`settings` with every `name=value`, of a name that is there twice the last. Raises `InvalidArgument`.
+
+    They are applied together: quorums, for one, may only fit once all of them are changed.
+    """
+    changes: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise InvalidArgument(
                 f"{assignment!r} is not NAME=VALUE", hint="Write, for example, garbage.interval_s=60."
             )
-        settings = _set(settings, name.strip().split("."), value.strip(), whole=name.strip(), root=settings)
-    return settings
+        _note(changes, settings, name.strip().split("."), value.strip(), whole=name.strip(), root=settings)
+    return _changed(settings, changes)
 
 
 def setting_names(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -40,7 +44,8 @@ def setting_names(settings: object, prefix: str = "") -> Iterator[tuple[str, obj
             yield prefix + field.name, value
 
 
-def _set(settings: T, path: list[str], value: str, *, whole: str, root: object) -> T:
+def _note(changes: dict[str, Any], settings: object, path: list[str], value: str, *, whole: str, root: object) -> None:
+    """Put a change where it belongs, in dicts that are nested as the settings are."""
     present = getattr(settings, path[0], None)
     is_leaf = len(path) == 1 and isinstance(present, bool | int | float)
     if not is_leaf and not (len(path) > 1 and is_dataclass(present)):
@@ -49,10 +54,17 @@ def _set(settings: T, path: list[str], value: str, *, whole: str, root: object) 
         hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
         raise InvalidArgument(f"there is no setting {whole!r}", hint=hint)
     if is_leaf:
-        changed: Any = _parse(value, present, whole)
+        changes[path[0]] = _parse(value, present, whole)
     else:
-        changed = _set(present, path[1:], value, whole=whole, root=root)
-    return replace(settings, **{path[0]: changed})  # type: ignore[type-var]
+        _note(changes.setdefault(path[0], {}), present, path[1:], value, whole=whole, root=root)
+
+
+def _changed(settings: T, changes: dict[str, Any]) -> T:
+    values = {
+        name: _changed(getattr(settings, name), change) if isinstance(change, dict) else change
+        for name, change in changes.items()
+    }
+    return replace(settings, **values)  # type: ignore[type-var]
 
 
 def _parse(text: str, present: object, name: str) -> bool | int | float:

@@ -20,10 +20,11 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
+
+from quire.values import dataclass
 
 _STARTED: Final = 19  # Which word of /proc/PID/stat behind the command's closing parenthesis: clock ticks since boot.
 _STATE: Final = 0

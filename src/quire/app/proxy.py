@@ -6,37 +6,46 @@ is the reverse, with a drain before it: streams go to others before their client
 """
 
 import asyncio
+import math
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from quire.app.addresses import advertised_host, parse_address
-from quire.app.overrides import with_overrides
+from quire.app.overrides import setting_names, with_overrides
+from quire.app.pauses import set_startup_aside
+from quire.app.token_file import followed_tokens
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import PortInUse
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
 from quire.proxy.admin import ProxyAdmin
-from quire.proxy.client.client import open_proxy_client
-from quire.proxy.gateway.server import serve_gateway
 from quire.proxy.gateway.settings import GatewaySettings
-from quire.proxy.read.proxy import ReadProxy, open_read_proxy
 from quire.proxy.read.settings import ReadProxySettings
 from quire.proxy.write.answers import lock_client_id
-from quire.proxy.write.proxy import WriteProxy, open_write_proxy
 from quire.proxy.write.settings import WriteProxySettings
 from quire.rpc.serving.grpc_channel import GrpcTransport
 from quire.rpc.serving.grpc_server import GrpcServer, bind_grpc
 from quire.rpc.serving.settings import ServingSettings
+from quire.rpc.serving.tls import TlsFiles, client_context, server_context
+from quire.rpc.serving.tokens import Tokens
 from quire.runtime import Runtime, real_runtime
 from quire.stream.namespace import open_namespace
 from quire.stream.settings import StreamSettings
 from quire.telemetry.events import logger
+from quire.values import dataclass
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from quire.proxy.read.proxy import ReadProxy
+    from quire.proxy.write.proxy import WriteProxy
+    from quire.stream.namespace import Namespace
 
 RoleName: TypeAlias = Literal["write", "read"]
-Proxy: TypeAlias = WriteProxy | ReadProxy
+Proxy: TypeAlias = "WriteProxy | ReadProxy"
 
 SESSION_S: Final = 2.0  # How soon others take over what a dead proxy owned.
 DEFAULT_PORTS: Final[dict[RoleName, int]] = {"write": 7400, "read": 7500}
@@ -69,6 +78,16 @@ class ProxyOptions:
     admin: str | None = "127.0.0.1:0"
     gateway: str | None = None
     """Where HTTP is served, too; nowhere without it."""
+    tokens: str | None = None
+    """A file with the tokens that callers may show. Without it nobody is asked for one."""
+    token: str | None = None
+    """What this proxy shows to others: where it is asked for one, it has to."""
+    tls: TlsFiles | None = None
+    """What it is called over TLS with, and calls others with. Without it nothing is encrypted."""
+    tls_asks_clients: bool = False
+    """Whether only callers with a certificate of the authority are taken."""
+    limits: str | None = None
+    """A file with the limits of a write proxy, which may change while it runs. Without it they are as set."""
     metadata_timeout_s: float = 10.0
     session_timeout_s: float = SESSION_S
     overrides: tuple[str, ...] = ()
@@ -76,6 +95,30 @@ class ProxyOptions:
     def settings(self) -> ProxySettings:
         """Raises `InvalidArgument` for what makes no sense."""
         return with_overrides(ProxySettings(), self.overrides)
+
+    def shown(self) -> dict[str, dict[str, object]]:
+        """Every option and setting as it is, with its origin. Secrets are not shown."""
+        unset = ProxyOptions(self.role, "", "")
+        options = {
+            each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("overrides", "tls")
+        }
+        files = self.tls or TlsFiles()
+        options |= {f"tls_{each.name}": getattr(files, each.name) for each in fields(files)}  # Paths, no secrets.
+        found: dict[str, dict[str, object]] = {
+            name: {
+                "value": "…" if name == "token" and value else value,
+                "origin": "default" if value == getattr(unset, name, None) and name != "role" else "option",
+            }
+            for name, value in options.items()
+        }
+        given = {override.partition("=")[0].strip() for override in self.overrides}
+        for name, value in setting_names(self.settings()):
+            is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+            found[name] = {
+                "value": value if is_number else str(value),  # JSON knows no infinity.
+                "origin": "--set" if name in given else "default",
+            }
+        return found
 
 
 async def run_proxy(options: ProxyOptions) -> None:
@@ -98,6 +141,7 @@ async def run_proxy(options: ProxyOptions) -> None:
 
 async def _run(options: ProxyOptions, stop: asyncio.Event) -> None:
     async with running_proxy(options) as proxy:
+        set_startup_aside()
         stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
         asked = asyncio.create_task(proxy.wait_asked_to_drain(), name="wait to be drained")
         try:
@@ -153,17 +197,20 @@ async def running_proxy(options: ProxyOptions) -> AsyncIterator[Proxy]:
                 runtime=runtime,
             )
         )
-        transport = GrpcTransport(runtime, f"{options.role}-proxy {address.host}:{address.port}")
+        me = f"{options.role}-proxy {address.host}:{address.port}"
+        calling = None if options.tls is None else client_context(options.tls)
+        transport = GrpcTransport(runtime, me, tls=calling, token=options.token)
         stack.push_async_callback(transport.aclose)
-        proxy: Proxy = await stack.enter_async_context(
-            open_write_proxy(namespace, settings.write, address=address, transport=transport)
-            if options.role == "write"
-            else open_read_proxy(namespace, settings.read, address=address)
-        )
+        proxy = await stack.enter_async_context(_open(options, namespace, settings, address, transport))
+        server.refusals.show_in(proxy.metrics)
+        tokens = None
+        if options.tokens is not None:
+            tokens = await stack.enter_async_context(followed_tokens(options.tokens, runtime.clock))
+            server.require(tokens)
         await server.start(proxy.handlers())
-        admin = await _start_admin(stack, options, proxy, runtime)
+        admin = await _start_admin(stack, options, proxy, runtime, tokens)
         await stack.enter_async_context(proxy.join())
-        gateway = await _start_gateway(stack, options, settings, address, proxy.name)
+        gateway = await _start_gateway(stack, options, settings, address, proxy, tokens)
         server.set_serving(True)
         shown = f"{address.host}:{address.port}"
         _log.info("proxy.serving", role=options.role, address=shown, admin=admin, gateway=gateway)
@@ -173,37 +220,94 @@ async def running_proxy(options: ProxyOptions) -> AsyncIterator[Proxy]:
             server.set_serving(False)
 
 
+def _open(
+    options: ProxyOptions, namespace: "Namespace", settings: ProxySettings, address: pb.Owner, transport: GrpcTransport
+) -> "AbstractAsyncContextManager[Proxy]":
+    if options.role == "write":
+        return _open_writer(options, namespace, settings.write, address, transport)
+    from quire.proxy.read.proxy import open_read_proxy  # Each role without the other: processes start sooner.
+
+    return open_read_proxy(namespace, settings.read, address=address)
+
+
+@asynccontextmanager
+async def _open_writer(
+    options: ProxyOptions,
+    namespace: "Namespace",
+    settings: WriteProxySettings,
+    address: pb.Owner,
+    transport: GrpcTransport,
+) -> "AsyncIterator[WriteProxy]":
+    from quire.proxy.write.proxy import open_write_proxy
+
+    async with AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(
+            open_write_proxy(namespace, settings, address=address, transport=transport)
+        )
+        if options.limits is not None:
+            from quire.app.limits_file import followed_limits
+
+            clock = namespace.context.runtime.clock
+            await stack.enter_async_context(
+                followed_limits(options.limits, settings.limit_rules, clock, proxy.table.set_limits)
+            )
+        yield proxy
+
+
 async def _bound(options: ProxyOptions, settings: ProxySettings, runtime: Runtime) -> GrpcServer:
     host, port = parse_address(options.listen, example=f"127.0.0.1:{DEFAULT_PORTS[options.role]}")
+    tls = None if options.tls is None else server_context(options.tls, asks_clients=options.tls_asks_clients)
     try:
-        return await bind_grpc(runtime, host, port, settings=settings.serving)
+        return await bind_grpc(runtime, host, port, settings=settings.serving, tls=tls)
     except OSError as error:
         raise _in_use(options.listen, error) from error
 
 
-async def _start_admin(stack: AsyncExitStack, options: ProxyOptions, proxy: Proxy, runtime: Runtime) -> str | None:
+async def _start_admin(
+    stack: AsyncExitStack, options: ProxyOptions, proxy: Proxy, runtime: Runtime, tokens: Tokens | None
+) -> str | None:
     if options.admin in (None, "none"):
         return None
     host, port = parse_address(options.admin, example="127.0.0.1:0")
     try:
-        admin = await stack.enter_async_context(ProxyAdmin(proxy, runtime.clock, host, port))
+        admin = await stack.enter_async_context(
+            ProxyAdmin(proxy, runtime.clock, host, port, tokens=tokens, config=options.shown())
+        )
     except OSError as error:
         raise _in_use(str(options.admin), error) from error
     return f"{admin.address[0]}:{admin.address[1]}"
 
 
 async def _start_gateway(
-    stack: AsyncExitStack, options: ProxyOptions, settings: ProxySettings, address: pb.Owner, namespace: str
+    stack: AsyncExitStack,
+    options: ProxyOptions,
+    settings: ProxySettings,
+    address: pb.Owner,
+    proxy: Proxy,
+    tokens: Tokens | None,
 ) -> str | None:
     """HTTP in the same process. It is a client like others, so that it reaches every stream, whoever owns it."""
     if options.gateway in (None, "none"):
         return None
+    from quire.proxy.client.client import open_proxy_client  # With all of HTTP, for the few that have a gateway.
+    from quire.proxy.client.settings import ProxyClientSettings
+    from quire.proxy.gateway.server import serve_gateway
+
     host, port = parse_address(options.gateway, example="127.0.0.1:8400")
-    uri = f"quire://{address.host}:{address.port}/{namespace}"
-    client = await stack.enter_async_context(open_proxy_client(uri, client_id=f"gateway {address.host}:{address.port}"))
+    scheme = "quire" if options.tls is None else "quires"
+    uri = f"{scheme}://{address.host}:{address.port}/{proxy.name}"
+    client = await stack.enter_async_context(
+        open_proxy_client(
+            uri,
+            client_id=f"gateway {address.host}:{address.port}",
+            client_settings=ProxyClientSettings(token=options.token, tls=options.tls),
+        )
+    )
     try:
         served = await stack.enter_async_context(
-            serve_gateway({namespace: client}, settings.gateway, host=host, port=port)
+            serve_gateway(
+                {proxy.name: client}, settings.gateway, host=host, port=port, registry=proxy.metrics, tokens=tokens
+            )
         )
     except OSError as error:
         raise _in_use(str(options.gateway), error) from error

@@ -4,8 +4,9 @@ A process that ran for a while and crashed is started again soon. One that does 
 rarely, but never given up: the disk may be freed, or the port, and then it comes back by itself.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from quire.values import dataclass
 
 FIRST_S: Final = 1.0
 LAST_S: Final = 30.0

@@ -12,11 +12,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from quire.app.processes import ProcessMark, own_mark
+from quire.values import dataclass
 
 _FILE_BYTES_MAX: Final = 64 << 10  # More is none of ours.
 

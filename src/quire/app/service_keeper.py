@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -25,6 +25,7 @@ from quire.app.logs import LogTail, open_log
 from quire.app.ports import HOST, is_free
 from quire.app.processes import child_ended, mark_of
 from quire.app.restarts import RestartPolicy
+from quire.values import dataclass
 
 STOP_S: Final = 10.0  # How long a service may take to make everything durable and close.
 _KILL_S: Final = 5.0
@@ -175,11 +176,11 @@ class ServiceKeeper:
             match event.get("event"):
                 case "admin.listening":
                     self._admin = f"{event.get('host')}:{event.get('port')}"
-                case "bookie.serving" | "proxy.serving":
+                case "bookie.serving" | "proxy.serving" | "autorecovery.serving":
                     self._on_serving(str(event.get("address")), str(event.get("mode", "writable")))
                 case "bookie.mode":
                     self._on_mode(str(event.get("mode")), event.get("reasons"))
-                case "bookie.refused" | "bookie.failed" | "proxy.refused":
+                case "bookie.refused" | "bookie.failed" | "proxy.refused" | "autorecovery.refused":
                     self._error, self.hint = str(event.get("error")), str(event.get("hint", ""))
                 case None if line.strip():
                     self._last_line = line.strip()  # Perhaps the last one of a traceback, which says most.

@@ -1,8 +1,9 @@
 """The folder of the index's RocksDB database: how it is made, locked, checked and opened; its errors as ours.
 
 Three things are ours, not RocksDB's:
-  NothingFromNothing  RocksDB begins an empty database where it finds no `CURRENT` file, whatever else is there. A new
-                      one is therefore made under another name and renamed: a folder that exists is one to be opened.
+  NothingFromNothing  RocksDB begins an empty database where it finds no `CURRENT` file, whatever else is there. So one
+                      is only begun in a folder that has nothing, or a file that says that the last one to begin there
+                      did not come to an end. That file is durable before RocksDB's, and goes when those are.
   LookFirst           RocksDB takes some damage to its logs for their end, and never returns from some other. So they
                       are checked before it sees them (`quire.codec.rocksdb_log`), under a lock of our own.
   TornIsNotDamaged    after a power cut, pages may be missing from the end of RocksDB's log of writes, though later ones
@@ -16,7 +17,7 @@ import fcntl
 import os
 from typing import Final
 
-from rocksdict import AccessType, DbClosedError, Rdict
+from rocksdict import AccessType, DbClosedError, Rdict, WriteOptions
 
 from quire.bookie._rocks_options import tuned
 from quire.codec.index_records import FORMAT_KEY, FORMAT_VALUE
@@ -24,6 +25,7 @@ from quire.codec.rocksdb_log import LogState, log_state
 from quire.errors import DamagedIndex, Refused, StoreClosed
 
 _LOCK: Final = "quire.lock"
+_UNFINISHED: Final = "quire.unfinished"
 _CODES: Final = {
     os.strerror(code): code
     for code in (
@@ -51,14 +53,16 @@ class RocksFolder:
         """Raises `DamagedIndex`, `Refused` if somebody has it open, or `OSError`."""
         self.path = path
         self._cache_bytes, self._memtable_bytes = cache_bytes, memtable_bytes
-        absent = _is_absent(path)
-        if absent and not create:
-            raise DamagedIndex(f"there is no index in {path!r}", folder=path)
-        self._lock = self._locked(_begun(path) if absent else path)
+        if not _is_finished(path):
+            if not create:
+                raise DamagedIndex(f"there is no index in {path!r}", folder=path)
+            _make_folder(path)
+        self._lock = self._locked()
         try:
-            if absent:
-                self._make()
-            self._open(position_min)
+            if _is_finished(path):  # Looked at once more: somebody may have made it before we had the lock.
+                self._open(position_min)
+            else:
+                self._make(position_min)
         except BaseException:
             os.close(self._lock)
             raise
@@ -69,8 +73,8 @@ class RocksFolder:
         finally:
             os.close(self._lock)
 
-    def _locked(self, path: str) -> int:
-        handle = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+    def _locked(self) -> int:
+        handle = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -78,16 +82,32 @@ class RocksFolder:
             raise _refused(self.path) from error
         return handle
 
-    def _make(self) -> None:
-        """Begin a database beside the folder, then let it take the folder's place. The lock moves along."""
-        db = self._database(_begun(self.path), new=True)
+    def _make(self, position_min: int | None) -> None:
+        """Begin a database: nobody relies on what an unfinished one has."""
+        unfinished = os.path.join(self.path, _UNFINISHED)
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT, 0o644))
+        for name in os.listdir(self.path):
+            if name not in (_LOCK, _UNFINISHED):
+                os.unlink(os.path.join(self.path, name))
+        _sync_directory(self.path)
+        _sync_directory(os.path.dirname(self.path.rstrip("/")) or ".")
+        self.db = self._database(self.path, new=True)
         try:
-            db[FORMAT_KEY] = FORMAT_VALUE
-            db.close()
+            self._write_format()
+            os.unlink(unfinished)
+            _sync_directory(self.path)
+            self._check(position_min)
+        except BaseException:
+            self.db.close()
+            raise
+
+    def _write_format(self) -> None:
+        durable = WriteOptions()
+        durable.sync = True
+        try:
+            self.db.put(FORMAT_KEY, FORMAT_VALUE, durable)
         except Exception as error:
             raise translated(error, self.path) from error
-        os.rename(_begun(self.path), self.path)
-        _sync_directory(os.path.dirname(self.path.rstrip("/")) or ".")
 
     def _open(self, position_min: int | None) -> None:
         if self._is_torn_or_damaged():
@@ -127,12 +147,9 @@ class RocksFolder:
 
     def _check(self, position_min: int | None) -> None:
         try:
-            found = self.db.get(FORMAT_KEY)
+            position, found = self.db.latest_sequence_number(), self.db.get(FORMAT_KEY)
         except Exception as error:
             raise translated(error, self.path) from error
-        if found != FORMAT_VALUE:
-            raise DamagedIndex(f"{self.path!r} holds no index of this format: {found!r}", folder=self.path)
-        position = self.db.latest_sequence_number()
         if position_min is not None and position < position_min:
             raise DamagedIndex(
                 f"the index in {self.path!r} lost what was durable: it ends at position {position}, not {position_min}",
@@ -140,6 +157,8 @@ class RocksFolder:
                 position=position,
                 position_min=position_min,
             )
+        if found != FORMAT_VALUE:
+            raise DamagedIndex(f"{self.path!r} holds no index of this format: {found!r}", folder=self.path)
 
 
 def translated(error: Exception, folder: str) -> Exception:
@@ -170,21 +189,20 @@ def _refused(folder: str) -> Refused:
     )
 
 
-def _is_absent(folder: str) -> bool:
+def _is_finished(folder: str) -> bool:
+    """Whether there is a database, or what is left of one: then it is to be opened, and never begun."""
     try:
-        return not os.listdir(folder)  # An empty folder makes way for the renamed one.
+        names = set(os.listdir(folder))
     except FileNotFoundError:
-        return True
+        return False
+    return _UNFINISHED not in names and not names <= {_LOCK}
 
 
-def _begun(folder: str) -> str:
-    """Where the database of a new folder is made. A crash may have left one there; there was nothing in it yet."""
-    path = folder.rstrip("/") + ".new"
+def _make_folder(path: str) -> None:
     try:
         os.mkdir(path)  # Not left to rocksdict, which would make the folders above, too, and sync none.
     except FileExistsError:
         pass
-    return path
 
 
 def _manifests(folder: str) -> list[str]:

@@ -29,6 +29,7 @@ def tuned(*, new: bool, cache_bytes: int, memtable_bytes: int) -> Options:
     options.set_write_buffer_size(memtable_bytes)
     options.set_max_write_buffer_number(3)
     options.set_max_open_files(_OPEN_FILES_MAX)
+    options.set_max_file_opening_threads(1)  # Not 16 for every start: with so few files, they are what costs.
     # --- Work in the background. rocksdict waits for a stalled write without letting other threads run, so writes ask
     # to be refused instead, and the only reason left is one that a flush removes. Compaction keeps up anyway: 30,000
     # entries a second are less than a megabyte.

@@ -4,17 +4,21 @@
         print(admin.address)
 
 It runs in the bookie's own event loop, on real sockets only. Whoever reaches the port may use it, so it listens on
-loopback unless told otherwise. starlette and uvicorn are imported when a server starts, not with this module. Which
+loopback unless told otherwise. starlette and uvicorn are imported for the first client, not with this module. Which
 paths there are and what they answer is in `_admin_paths`.
 """
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from typing import Any, NotRequired, Protocol, Self, TypedDict
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, Self, TypedDict
 
 from quire.runtime.http_server import STOP_TIMEOUT_S, HttpServer
 from quire.telemetry.events import logger
 from quire.telemetry.metrics import Registry
+from quire.values import dataclass
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
 
 _log = logger("bookie.admin")
 
@@ -98,14 +102,16 @@ class AdminServer:
         """Where it listens; the port is the real one once the block is entered."""
 
     async def __aenter__(self) -> Self:
-        from quire.bookie._admin_paths import AdminPaths
-
-        application = AdminPaths(self._source).application()
-        server = HttpServer(application, self._host, self._port, name="admin", stop_timeout_s=STOP_TIMEOUT_S)
+        server = HttpServer(self._application, self._host, self._port, name="admin", stop_timeout_s=STOP_TIMEOUT_S)
         await self._stop.enter_async_context(server)
         self.address = server.address
         _log.info("admin.listening", host=self.address[0], port=self.address[1])
         return self
+
+    def _application(self) -> "Starlette":
+        from quire.bookie._admin_paths import AdminPaths
+
+        return AdminPaths(self._source).application()
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stop.aclose()

@@ -16,13 +16,13 @@ import asyncio
 import errno
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ssl import SSLContext
 from typing import Any, Final, Self
 
-from quire.bookie.admin import AdminServer
 from quire.bookie.connection import BookieConnection
 from quire.bookie.garbage import GarbageCollector, GarbageSettings
+from quire.bookie.history import History
 from quire.bookie.identity import (
     BookieFolders,
     Identity,
@@ -36,11 +36,11 @@ from quire.bookie.integrity import settle_damage
 from quire.bookie.ledger_storage import LedgerStorage, OpenIndex
 from quire.bookie.measures import measure, measure_garbage, measure_space
 from quire.bookie.metrics import READONLY, UNREGISTERED, WRITABLE, BookieMetrics
+from quire.bookie.moved_ledgers import MovedLedgers
 from quire.bookie.reserve import SpaceReserve
 from quire.bookie.service import BookieService
 from quire.bookie.settings import ServerSettings, StorageSettings
 from quire.bookie.space import SpaceSettings, SpaceWatch
-from quire.bookie.status import BookieAdmin
 from quire.codec.registration import BOOKIE_RPC, BookieServiceInfo, Endpoint
 from quire.errors import BookieFailed, DiskFull, SessionExpired, Unavailable, WrongDisk
 from quire.metadata import Cluster, Registration
@@ -48,6 +48,7 @@ from quire.protocol.space import FolderSpace, SpaceMode
 from quire.runtime import OsDisk, Runtime
 from quire.telemetry.events import logger
 from quire.types import BookieId, bookie_id
+from quire.values import dataclass
 
 _LOG = logger("bookie")
 
@@ -86,10 +87,10 @@ class BookieSettings:
     """What the data folder is on this machine: see `quire.bookie.folder_token`. With it a bookie that was killed comes
     back at once, instead of waiting for its registration to go."""
 
-    storage: StorageSettings = StorageSettings()  # noqa: RUF009 - these are frozen
-    server: ServerSettings = ServerSettings()  # noqa: RUF009
-    space: SpaceSettings = SpaceSettings()  # noqa: RUF009
-    garbage: GarbageSettings = GarbageSettings()  # noqa: RUF009
+    storage: StorageSettings = StorageSettings()
+    server: ServerSettings = ServerSettings()
+    space: SpaceSettings = SpaceSettings()
+    garbage: GarbageSettings = GarbageSettings()
 
 
 class Bookie:
@@ -109,6 +110,7 @@ class Bookie:
         journal_count = len(settings.folders.journals)
         self.metrics = BookieMetrics(runtime.clock.monotonic, journal_count=journal_count)
         self.service = BookieService(runtime, settings.server, self.metrics, journal_count=journal_count)
+        self.history = History(runtime.clock)
         self.bookie_id = BookieId("")
         self.address = (settings.host, settings.port)
         self.admin_address: tuple[str, int] | None = None
@@ -171,6 +173,8 @@ class Bookie:
             free_bytes=self._free_bytes,
             make_room=reserve.given_back,
             check_cluster=self._check_cluster,
+            moved=MovedLedgers(cluster, runtime, self.bookie_id),
+            on_pass=self.history.on_pass,
             on_failure=self.fail,
         )
         measure_garbage(self.metrics, self._garbage)
@@ -222,6 +226,9 @@ class Bookie:
 
     async def _serve_admin(self, stack: AsyncExitStack) -> None:
         if self.settings.admin_address is not None:
+            from quire.bookie.admin import AdminServer  # HTTP, which an embedded bookie does not speak.
+            from quire.bookie.status import BookieAdmin
+
             admin = AdminServer(BookieAdmin(self), *self.settings.admin_address)
             self.admin_address = (await stack.enter_async_context(admin)).address
 
@@ -323,6 +330,7 @@ class Bookie:
                 self.fail(error)
 
         task = asyncio.create_task(watched(), name=f"{name} of {self.settings.folders.data}")
+        task.add_done_callback(lambda _: work.close())  # It may be cancelled before its first step.
         stack.push_async_callback(_end, task)
 
     async def _checkpoints(self, storage: LedgerStorage) -> None:
@@ -343,6 +351,7 @@ class Bookie:
     def _on_space(self, mode: SpaceMode, reasons: tuple[str, ...]) -> None:
         self.service.mode = mode
         self._changed.set()
+        self.history.on_mode(mode, reasons)
         _LOG.warning("bookie.mode", mode=mode.name.lower(), reasons=list(reasons))
 
     async def _announce(self, registration: Registration) -> None:

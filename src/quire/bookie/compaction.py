@@ -20,7 +20,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -33,6 +32,7 @@ from quire.errors import DamagedEntry, InvalidArgument
 from quire.protocol.space import shown_bytes
 from quire.runtime import Clock
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 T = TypeVar("T")
 FreeBytes = Callable[[], Awaitable[int]]

@@ -16,11 +16,11 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quire.bookie.batch_read import BatchQueue
 from quire.bookie.requests_v2 import on_v2_adds, on_v2_frame
-from quire.bookie.requests_v3 import on_v3_frame
 from quire.bookie.service import BookieService
 from quire.codec.digest import Buffer
 from quire.codec.wire.codes import Status
@@ -66,7 +66,6 @@ class BookieConnection(asyncio.BufferedProtocol):
 
     def __init__(self, service: BookieService, tls: ssl.SSLContext | None) -> None:
         self.service, self.tls = service, tls
-        self.add_responses = AddResponses()
         self.waiters: dict[LacWaiter, tuple[LedgerId, asyncio.TimerHandle]] = {}
         self.batches = BatchQueue()
         self.listing = asyncio.Lock()
@@ -109,6 +108,18 @@ class BookieConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._on_bytes(self.service.received[:nbytes])
 
+    @cached_property
+    def add_responses(self) -> AddResponses:
+        """What answers adds of version 3."""
+        return AddResponses()
+
+    @cached_property
+    def _on_v3_frame(self) -> Callable[["BookieConnection", memoryview], None]:
+        """Version 3 is protobuf, and loaded with the first frame of it: an embedded log has none before it is read."""
+        from quire.bookie.requests_v3 import on_v3_frame
+
+        return on_v3_frame
+
     def _on_bytes(self, data: memoryview) -> None:
         service = self.service
         since = asyncio.get_running_loop().time()
@@ -131,7 +142,7 @@ class BookieConnection(asyncio.BufferedProtocol):
                 if self._awaits_tls:
                     raise _early()
                 if frame[0] == 0x0A:
-                    on_v3_frame(self, frame)
+                    self._on_v3_frame(self, frame)
                 elif (start := run_start(frame)) is not None:
                     run = [frame]
                 else:
@@ -336,7 +347,10 @@ class BookieConnection(asyncio.BufferedProtocol):
             elapsed_s = clock() - since
             (stats.ok if status is Status.EOK else stats.failed).observe(elapsed_s)
             if elapsed_s > slow_s and stats is not self.service.metrics.requests.long_poll_read:
-                _LOG.warning("request.slow", peer=self.peer, seconds=round(elapsed_s, 3), status=status.name)
+                stage = self.service.metrics.stages.stage_of(elapsed_s)
+                _LOG.warning(
+                    "request.slow", peer=self.peer, seconds=round(elapsed_s, 3), status=status.name, stage=stage
+                )
 
         return done
 

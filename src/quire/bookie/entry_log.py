@@ -20,7 +20,6 @@ Invariants:
 import asyncio
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import fspath
 from typing import Final, Self
 
@@ -50,6 +49,7 @@ from quire.codec.entry_log import (
 from quire.errors import DamagedEntry, InvalidArgument, InvariantBroken, invariant
 from quire.runtime import Disk, StrPath
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 _READ_BYTES: Final = 4096  # What a single read asks for first; a longer entry takes a second one.
 

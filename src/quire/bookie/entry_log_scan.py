@@ -13,12 +13,12 @@ were never synced. It is called torn here; whoever knows their locations learns 
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from quire.codec.entry_log import HEADER_BYTES, MARK, Location, LogId, decode_record, location_of
 from quire.errors import DamagedEntry
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 GAPS_MAX: Final = 100
 _CHUNK_BYTES: Final = 256 * 1024  # A few milliseconds of work, even if it holds nothing but tiny records.

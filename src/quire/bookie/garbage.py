@@ -1,8 +1,8 @@
 """Garbage collection: forget ledgers whose metadata is gone, and give their space back.
 
 One pass: note which ledgers are here, list those that the metadata knows, look once more at each that is here and not
-listed, and delete those whose metadata is gone beyond doubt. Then old tombstones go, then entry logs without anything
-alive, and now and then logs with little alive are compacted.
+listed, and delete those whose metadata is gone beyond doubt; once a day also those that were moved to other bookies.
+Then old tombstones go, then entry logs without anything alive, and now and then logs with little alive are compacted.
 
 Invariants:
   HereBeforeListed   the ledgers here are noted before the listing begins. Metadata comes before the first entry, so a
@@ -11,12 +11,14 @@ Invariants:
                      is short in one place may be short in others.
   GoneIsCertain      a ledger is deleted only after the store said of it by name that there is none, and that it is
                      still the store of this bookie's cluster. One that was added to since then stays.
+  MovedTwice         a ledger that was moved is deleted by the second search in a row that finds it so, with nothing
+                     added in between: one that is being copied here is not in the metadata yet.
   NothingUnexplained  `report` says of every log that is still there why it is.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quire.bookie.compaction import (
     Compactor,
@@ -29,12 +31,14 @@ from quire.bookie.compaction import (
 from quire.bookie.index import TOMBSTONE_KEPT_MS, DeleteTombstone
 from quire.bookie.ledger_storage import LedgerStorage
 from quire.bookie.log_survey import LogLoad, LogSurveyor, newest_log
+from quire.bookie.moved_ledgers import MovedLedgers
 from quire.codec.entry_log import LogId
 from quire.errors import Damaged, DamagedMetadata, InvalidArgument, NoSuchLedger, QuireError
 from quire.metadata.ledgers import Ledgers
 from quire.protocol.compaction import Compaction, CompactionRule, CompactionSchedule, emptiness
 from quire.runtime import Runtime
 from quire.types import LedgerId
+from quire.values import dataclass
 
 _LEDGERS_PER_DELETE = 256
 _LEDGERS_PER_LIST = 10_000  # Neighbours share a folder of the hierarchical layouts, so one read lists them.
@@ -55,6 +59,10 @@ class GarbageSettings:
     major_live_ratio_max: float = 0.8
     """The same for a major compaction. More would copy much to gain little. 0 means never."""
 
+    moved_interval_s: float = 86_400.0
+    """Between two searches for ledgers that were moved to other bookies: each reads the metadata of every ledger that
+    is here, and what two in a row found is deleted. 0 means never."""
+
     metadata_reads_per_s: float = 1000.0
     """So that a bookie with a million ledgers does not crowd out the clients of the metadata store."""
 
@@ -67,7 +75,8 @@ class GarbageSettings:
     def __post_init__(self) -> None:
         intervals = (self.interval_s, self.minor_interval_s, self.major_interval_s)
         ratios = (self.minor_live_ratio_max, self.major_live_ratio_max)
-        if min(intervals) <= 0 or not all(0 <= ratio <= 1 for ratio in ratios) or self.free_bytes_min < 0:
+        limits = (self.free_bytes_min, self.moved_interval_s)
+        if min(intervals) <= 0 or not all(0 <= ratio <= 1 for ratio in ratios) or min(limits) < 0:
             raise InvalidArgument("an interval is longer than nothing, and a ratio is between 0 and 1")
 
 
@@ -105,7 +114,8 @@ class GarbageCollector:
 
     `free_bytes` tells how much room the data folder's disk has; `make_room` is entered while compaction has too little.
     `check_cluster` raises if the metadata is not that of this bookie's cluster any more: it is asked before anything is
-    deleted. `on_failure` is told if writing failed so that the storage has to be opened anew.
+    deleted. `moved` knows which ledgers are on other bookies by now. `on_pass` is told of the end of each pass,
+    `on_failure` if writing failed so that the storage has to be opened anew.
     """
 
     def __init__(
@@ -118,11 +128,16 @@ class GarbageCollector:
         free_bytes: FreeBytes | None = None,
         make_room: MakeRoom | None = None,
         check_cluster: Callable[[], Awaitable[None]] | None = None,
+        moved: MovedLedgers | None = None,
+        on_pass: Callable[[GarbageCounters], None] = lambda _: None,
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._check_cluster = check_cluster
+        self._moved, self._moved_at_s = moved, runtime.clock.monotonic()
+        self._moved_before: set[LedgerId] = set()  # What the last search found,
+        self._moved_touches = 0  # And when that began, as the storage counts.
         self._storage, self._ledgers, self._clock, self._settings = storage, ledgers, runtime.clock, settings
-        self._on_failure = on_failure
+        self._on_failure, self._on_pass = on_failure, on_pass
         self.counters = GarbageCounters()
         self._surveyor = LogSurveyor(storage)
         self._undisturbed = Undisturbed()
@@ -209,6 +224,7 @@ class GarbageCollector:
             try:
                 await self._undisturbed.settle()  # What a cancelled pass began is part of what this one finds.
                 await self._delete_ledgers()
+                await self._delete_moved()
                 await self._undisturbed.complete(self._drop_tombstones())
                 await self._reclaim(forced, outcomes)
                 outcome = "done"
@@ -228,6 +244,7 @@ class GarbageCollector:
                     ledgers_deleted=counters.deleted_ledgers - deleted_before,
                     logs=self._log_reports(outcomes, problem),
                 )
+                self._on_pass(counters)
             return self.report()
 
     async def _delete_ledgers(self) -> None:
@@ -249,6 +266,32 @@ class GarbageCollector:
                 self._storage.delete(batch, tombstones_until_ms=until_ms, touched_max=touches)
             )
             self.counters.deleted_ledgers += sum(not self._storage.is_here(ledger_id) for ledger_id in batch)
+
+    async def _delete_moved(self) -> None:
+        """Delete what other bookies have instead, if it is time to look for such."""
+        interval_s, now_s = self._settings.moved_interval_s, self._clock.monotonic()
+        if self._moved is None or not interval_s or now_s - self._moved_at_s < interval_s:
+            return
+        self._stage = "search for moved ledgers"
+        touches, found = self._storage.touches, set[LedgerId]()
+        for ledger_id in sorted(await self._ledgers_here()):
+            await self._metadata_pacer.take(1)
+            if await self._moved.is_moved(ledger_id):
+                found.add(ledger_id)
+                if ledger_id in self._moved_before:
+                    await self._delete_if_moved(self._moved, ledger_id)
+        self._moved_at_s, self._moved_before, self._moved_touches = now_s, found, touches
+
+    async def _delete_if_moved(self, moved: MovedLedgers, ledger_id: LedgerId) -> None:
+        async with moved.certainly(ledger_id) as is_certain:
+            if is_certain:
+                if self._check_cluster is not None:
+                    await self._check_cluster()
+                until_ms = self._clock.wall_ms() + TOMBSTONE_KEPT_MS
+                await self._undisturbed.complete(
+                    self._storage.delete([ledger_id], tombstones_until_ms=until_ms, touched_max=self._moved_touches)
+                )
+                self.counters.deleted_ledgers += not self._storage.is_here(ledger_id)
 
     async def _ledgers_here(self) -> set[LedgerId]:
         return set(await self._storage.ledger_ids())

@@ -26,7 +26,6 @@ Errors of the disk are raised as they come.
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.cookie import LAYOUT_VERSION, Cookie, decode_cookie, encode_cookie
@@ -43,6 +42,7 @@ from quire.errors import (
 from quire.metadata import Bookies, StoredCookie
 from quire.runtime import Disk, Runtime, StrPath, read_file, replace_file
 from quire.types import BookieId
+from quire.values import dataclass
 
 LOCK: Final = "LOCK"
 VERSION: Final = "VERSION"

@@ -22,12 +22,12 @@ Errors: `DamagedIndex`; plain `OSError`s as from a disk, since the caller must s
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, Self, TypeAlias
 
 from quire.codec.entry_log import Location
 from quire.codec.index_records import LedgerRecord
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 __all__ = [
     "TOMBSTONE_KEPT_MS",

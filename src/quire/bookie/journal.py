@@ -14,7 +14,6 @@ every record that was acknowledged after it, in order.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Self
 
 from quire.codec.journal import (
@@ -36,6 +35,7 @@ from quire.codec.journal import (
 from quire.errors import DamagedJournal, InvalidArgument, InvariantBroken, WrongDisk, invariant
 from quire.protocol.group_commit import GroupCommit
 from quire.runtime import Disk, File, Runtime
+from quire.values import dataclass
 
 _SUFFIX: Final = ".journal"
 _ONLY: Final = JournalNumber()

@@ -7,13 +7,14 @@ Invariants:
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quire.codec.entry import stored_lac
 from quire.codec.index_records import LedgerRecord
 from quire.protocol.fencing import LedgerGate
 from quire.types import NO_ENTRY, EntryId
+from quire.values import dataclass
 
 NO_DIGEST_YET: Final = 0
 

@@ -49,6 +49,7 @@ class LedgerTable:
             last = self._index.last_entry(ledger_id)
             ledger = self.by_id[ledger_id] = Ledger(gate, record.explicit_lac, NO_ENTRY if last is None else last)
             ledger.is_lac_known = last is None
+            ledger.touched = self._shrunk_touch  # It may have been this one that left memory last.
             if record.explicit_lac is not None:
                 ledger.lac = stored_lac(record.explicit_lac)[1]
         return ledger

@@ -14,13 +14,13 @@ Invariants:
 import asyncio
 from array import array
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from quire.bookie.entry_log import EntryLogs
 from quire.bookie.ledger_storage import LedgerStorage
 from quire.codec.entry_log import LogId
 from quire.errors import DamagedEntry
 from quire.types import LedgerId
+from quire.values import dataclass
 
 
 def newest_log(logs: EntryLogs) -> LogId | None:

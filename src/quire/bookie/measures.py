@@ -17,6 +17,7 @@ def measure(metrics: BookieMetrics, storage: LedgerStorage, service: BookieServi
 
     def observe(stage: str, seconds: float) -> None:
         stages[stage].observe(seconds)
+        metrics.stages.last_s[stage] = seconds
         if stage == "checkpoint":
             metrics.storage.flush.ok.observe(seconds)
 

@@ -68,6 +68,13 @@ class StageMetrics:
         self.index = registry.latency(names.STAGE_SECONDS, stage="index")  # Looking up where an entry is.
         self.read = registry.latency(names.STAGE_SECONDS, stage="read")  # Reading it from its entry log.
         self.checkpoint = registry.latency(names.STAGE_SECONDS, stage="checkpoint")
+        self.last_s: dict[str, float] = {}  # Of the stages that the storage tells of.
+
+    def stage_of(self, seconds: float) -> str:
+        """What most of a request's time went to, judging by what the storage did last. Else it waited for its turn."""
+        found = [(self.last_s.get(stage, 0.0), stage) for stage in ("index", "read")]
+        longest_s, stage = max(found)
+        return stage if longest_s > seconds / 2 else "queue"
 
 
 class JournalMetrics:

@@ -1,9 +1,8 @@
 """What may be tuned about a bookie: how it uses its disks, and how it treats its clients."""
 
-from dataclasses import dataclass
-
 from quire.bookie.journal import JournalSettings
 from quire.codec.wire.frames import FRAME_BYTES_MAX
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class StorageSettings:
     check_digests: bool = True
     """Whether an entry that fails its own CRC is refused when it arrives. Costs about a microsecond for 1 KiB."""
 
-    journal: JournalSettings = JournalSettings()  # noqa: RUF009 - it is frozen
+    journal: JournalSettings = JournalSettings()
 
 
 @dataclass(frozen=True, slots=True)

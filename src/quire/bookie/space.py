@@ -12,7 +12,6 @@ A disk that cannot be asked, or fails while the reserve is made, has failed: the
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from quire.bookie.identity import READ_ONLY, BookieFolders
@@ -20,6 +19,7 @@ from quire.bookie.reserve import SpaceReserve
 from quire.errors import InvalidArgument
 from quire.protocol.space import FolderSpace, SpaceGate, SpaceMode
 from quire.runtime import Runtime, read_file, replace_file
+from quire.values import dataclass
 
 OnChange = Callable[[SpaceMode, tuple[str, ...]], None]
 

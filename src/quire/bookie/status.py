@@ -82,6 +82,7 @@ class BookieAdmin:
             "read_cache_bytes": storage.read_cache.bytes,
             "garbage": asdict(self._garbage.report()),
             "garbage_counters": asdict(self._garbage.counters),
+            "steps": [asdict(step) for step in bookie.history.steps],
         }
 
     @property

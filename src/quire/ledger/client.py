@@ -33,6 +33,7 @@ from quire.errors import (
 )
 from quire.ledger.advanced import AdvancedWriter
 from quire.ledger.creation import checked_quorum, digest_type, reaches_acks, uncreated_error, unreached_error
+from quire.ledger.damage import DamagedCopies
 from quire.ledger.deadlines import Deadline
 from quire.ledger.metrics import LedgerMetrics
 from quire.ledger.placing import PlacementSettings, Placing, PolicyName, open_placing
@@ -43,7 +44,7 @@ from quire.ledger.settings import LedgerSettings
 from quire.ledger.statistics import LedgerStatistics, statistics_of
 from quire.ledger.tail import read_lac
 from quire.ledger.writer import LedgerWriter
-from quire.metadata import Cluster, StoredLedger, StoreSettings, open_cluster
+from quire.metadata import Cluster, MetadataStore, StoredLedger, StoreSettings, open_cluster
 from quire.protocol.placement import Placement
 from quire.runtime import Runtime, real_runtime
 from quire.telemetry.events import logger
@@ -69,6 +70,7 @@ class LedgerClient:
         self._runtime, self.clock, self._placing = runtime, runtime.clock, placing
         self.pool, self.settings = pool, settings
         self.metrics = metrics
+        self.damage = DamagedCopies(metrics.damaged_copies, runtime.clock.monotonic)
         self.ledgers_metadata = cluster.ledgers
 
     # --- Creating
@@ -290,6 +292,10 @@ class LedgerClient:
         """Who takes a place in an ensemble. Raises `NotEnoughBookies`."""
         return self._placing.replacement(metadata, ensemble, position, exclude)
 
+    def keeps_placement(self, metadata: LedgerMetadata, ensemble: tuple[BookieId, ...]) -> bool:
+        """Whether the placement policy's rule holds for an ensemble, whoever chose it."""
+        return self._placing.keeps_rule(metadata.quorum, ensemble)
+
     def read_order(self, bookies: Sequence[BookieId]) -> Sequence[BookieId]:
         return self.pool.health.read_order(bookies, self._now)
 
@@ -326,13 +332,17 @@ async def open_ledgers(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
+    store: MetadataStore | None = None,
 ) -> AsyncIterator[LedgerClient]:
-    """The ledgers of the cluster whose metadata is at `uri`. With `tls` all connections to bookies are encrypted."""
+    """The ledgers of the cluster whose metadata is at `uri`. With `tls` all connections to bookies are encrypted.
+
+    `store` is for who has that metadata open already, and closes it: `store_settings` mean nothing then.
+    """
     runtime = runtime or real_runtime()
     placed = placement if isinstance(placement, PlacementSettings) else PlacementSettings(placement)
     metrics = LedgerMetrics(runtime.clock.monotonic)
     async with (
-        open_cluster(uri, settings=store_settings, runtime=runtime) as cluster,
+        open_cluster(uri, settings=store_settings, runtime=runtime, store=store) as cluster,
         BookiePool(runtime, cluster.bookies, _fitting(pool_settings or PoolSettings(), settings), tls=tls) as pool,
         open_placing(runtime, cluster, pool, placed, metrics) as placing,
     ):

@@ -16,7 +16,6 @@ Invariants:
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +33,7 @@ from quire.errors import (
 )
 from quire.runtime import Rng
 from quire.types import BookieId
+from quire.values import dataclass
 
 # What a healthy bookie answers as well.
 _NO_FAILURE: Final = (CallerMistake, NoSuchEntry, NoSuchLedger, LedgerExists, LedgerFenced, BookieReadOnly)

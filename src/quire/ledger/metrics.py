@@ -7,12 +7,20 @@ when they are read, of those who registered for a block: so none can drift. What
 `quire.telemetry.names`. All of it belongs to the client's event loop.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from quire.ledger.pool import BookiePool
 from quire.telemetry import names
+from quire.telemetry.events import logger
 from quire.telemetry.metrics import OperationStats, Registry
+
+SLOW_S: Final = 1.0
+"""What takes longer is told as an event, with the stage that took the time."""
+
+_log = logger("ledger")
 
 
 class LedgerMetrics:
@@ -35,9 +43,11 @@ class LedgerMetrics:
         self.read_entries = registry.counter(names.LEDGER_READ_ENTRIES_TOTAL)
         self.read_bytes = registry.counter(names.LEDGER_READ_BYTES_TOTAL)
         self.read_failures = registry.counter(names.LEDGER_READ_FAILURES_TOTAL)
+        self.damaged_copies = registry.counter(names.LEDGER_DAMAGED_COPIES_TOTAL)
         self.placement_failures = registry.counter(names.LEDGER_PLACEMENT_FAILURES_TOTAL)
         self._in_flight: dict[object, Callable[[], int]] = {}
         self._lags: dict[object, Callable[[], int]] = {}
+        self._changed_s = self._told_s = -math.inf  # The last ensemble change; the last event of something slow.
         registry.gauge(names.LEDGER_WRITERS, lambda: self.writers)
         registry.gauge(names.LEDGER_IN_FLIGHT_ENTRIES, lambda: self.in_flight_entries)
         registry.gauge(names.LEDGER_LAC_LAG_ENTRIES, lambda: self.lac_lag_entries)
@@ -49,9 +59,12 @@ class LedgerMetrics:
         self.appended_entries.value += entries
         self.appended_bytes.value += size_bytes
 
-    def on_append_seconds(self, seconds: float, entries: int = 1) -> None:
-        """So long it took a run to be acknowledged."""
+    def on_append_seconds(self, seconds: float, entries: int = 1, ledger_id: int | None = None) -> None:
+        """So long it took a run to be acknowledged. One that took too long is told, with what it waited for."""
         self._append_seconds.observe(seconds, entries)
+        if seconds > SLOW_S:
+            stage = "ensemble change" if self._changed_s >= self._now() - seconds else "bookies"
+            self._tell_slow("append.slow", seconds, stage, ledger_id=ledger_id, entries=entries)
 
     def on_append_failed(self) -> None:
         """A writer broke off: what it had in flight has no answer."""
@@ -63,6 +76,7 @@ class LedgerMetrics:
     def on_ensemble_change(self) -> None:
         """A new ensemble is published."""
         self.ensemble_changes.value += 1
+        self._changed_s = self._now()
 
     def on_placement_failed(self) -> None:
         """An ensemble was chosen that breaks the policy's rule, which is not enforced."""
@@ -80,6 +94,18 @@ class LedgerMetrics:
         """Entries were handed to a reader."""
         self.read_entries.value += entries
         self.read_bytes.value += size_bytes
+
+    def on_read_seconds(self, seconds: float, stage: str, ledger_id: int, first: int) -> None:
+        """So long it took to fetch some entries. Told if it was too long."""
+        if seconds > SLOW_S:
+            self._tell_slow("read.slow", seconds, stage, ledger_id=ledger_id, entry_id=first)
+
+    def _tell_slow(self, event: str, seconds: float, stage: str, **facts: object) -> None:
+        """At most once a second: when everything is slow, a log full of it makes it no faster."""
+        now_s = self._now()
+        if now_s - self._told_s >= 1.0:
+            self._told_s = now_s
+            _log.warning(event, seconds=round(seconds, 3), stage=stage, **facts)
 
     def on_read_failed(self) -> None:
         """No replica had an entry intact."""

@@ -9,19 +9,25 @@ class News:
 
     def __init__(self) -> None:
         self.has_come = False
-        self._wake: dict[object, Callable[[], None]] = {}
+        self._wake: dict[Callable[[], None], None] = {}  # In order, which a set would not keep.
 
     def come(self) -> None:
         self.has_come = True
-        for wake in tuple(self._wake.values()):
+        for wake in tuple(self._wake):
             wake()
+
+    def tell(self, wake: Callable[[], None]) -> None:
+        """Have `wake` called when it comes, until `forget`."""
+        self._wake[wake] = None
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        self._wake.pop(wake, None)
 
     @contextmanager
     def telling(self, wake: Callable[[], None]) -> Iterator[None]:
         """Have `wake` called if it comes within the block."""
-        key = object()
-        self._wake[key] = wake
+        self.tell(wake)
         try:
             yield
         finally:
-            del self._wake[key]
+            self.forget(wake)

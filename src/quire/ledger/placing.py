@@ -13,7 +13,6 @@ Invariants:
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from quire.errors import InvalidArgument
@@ -32,10 +31,10 @@ from quire.protocol.placement import (
     opportunistic_ensemble,
 )
 from quire.protocol.placement_racks import RackAwarePlacement
-from quire.protocol.placement_regions import RegionAwarePlacement
 from quire.runtime import Runtime, StrPath
 from quire.telemetry.events import logger
 from quire.types import BookieId, LedgerMetadata, Quorum
+from quire.values import dataclass
 
 PolicyName: TypeAlias = Literal["rack-aware", "random", "region-aware"]
 
@@ -106,6 +105,8 @@ class PlacementSettings:
             case "rack-aware":
                 return RackAwarePlacement(self.min_racks_per_write_quorum, self.enforce_racks, self.weighted)
             case "region-aware":
+                from quire.protocol.placement_regions import RegionAwarePlacement  # Few have regions.
+
                 return RegionAwarePlacement(
                     self.regions,
                     self.min_regions_for_durability,
@@ -168,6 +169,13 @@ class Placing:
         if exclude.isdisjoint(changed):  # Else others are still to be replaced, and the last choice tells.
             self._judge(view, metadata.quorum, changed)
         return found
+
+    def keeps_rule(self, quorum: Quorum, ensemble: tuple[BookieId, ...]) -> bool:
+        """Whether the policy's rule holds for an ensemble, whoever chose it. Without a map of racks any does: no rule
+        about them was meant."""
+        if self._racks is None and isinstance(self._settings.policy, str):
+            return True
+        return self.policy.adherence(self._view(ensemble), quorum, ensemble) is not Adherence.FAIL
 
     def _view(self, ensemble: Sequence[BookieId]) -> BookieView:
         pool, locations = self._pool, {}

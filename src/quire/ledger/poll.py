@@ -71,7 +71,7 @@ class Polling:
         reader = self._reader
         began_s = reader.clock.monotonic()
         poll = _Poll(reader, entry_id, min(left_s, reader.settings.poll_s))
-        await _until(news, poll.run())
+        await poll.run(news)
         self.problem = None if poll.reached else poll.problem
         if poll.entry is not None or reader.last_add_confirmed >= entry_id:
             self._pause_s = self._first_pause_s
@@ -98,7 +98,8 @@ class _Poll:
         self.reached = True  # Whether somebody answered, or might have if there had been time.
         self.problem: QuireError | None = None
 
-    async def run(self) -> None:
+    async def run(self, news: News) -> None:
+        """Ask until there is an answer that is enough, or news."""
         reader = self._reader
         bookies, quorum = reader.fragment_of(self._entry_id)[0].bookies, reader.metadata.metadata.quorum
         # That an entry is confirmed is told by the entry after it. Where each entry goes to some bookies only, those of
@@ -116,8 +117,8 @@ class _Poll:
             answered = True
             return self._on_answer(bookie, answer)
 
-        await ask_in_turn(order, self._ask, take, hurry, lambda: True)
-        self.reached = answered
+        await ask_in_turn(order, self._ask, take, hurry, lambda: True, news=news)
+        self.reached = answered or news.has_come
 
     async def _ask(self, bookie: BookieId) -> ReadResponse:
         reader, timeout_s = self._reader, self._reader.settings.read_timeout_s
@@ -144,6 +145,7 @@ class _Poll:
                 self.entry = reader.codec.decode(answer.body, entry_id=self._entry_id)
             except DamagedEntry as error:
                 self._on_error(bookie, error)
+                reader.on_bad_copy(bookie, self._entry_id, error)
                 return True  # It is confirmed: another replica will have it.
             reader.on_entries([self.entry], len(self.entry.payload))
         reader.client.on_bookie_answer(bookie)
@@ -165,7 +167,6 @@ async def _until(news: News, work: Coroutine[Any, Any, None]) -> None:
         work.close()
         return
     try:
-        # A limit that is set when there is news: whoever waits for each single entry should not make a task for it.
         async with asyncio.timeout(None) as limit:
             with news.telling(lambda: limit.reschedule(asyncio.get_running_loop().time())):
                 await work

@@ -21,7 +21,6 @@ import asyncio
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from quire.codec.registration import Endpoint, legacy_service_info
@@ -32,6 +31,7 @@ from quire.rpc import BookieChannel, ChannelSettings
 from quire.runtime import Runtime
 from quire.telemetry.events import logger
 from quire.types import BookieId
+from quire.values import dataclass
 
 Address: TypeAlias = tuple[str, int]
 Version: TypeAlias = Literal[2, 3]
@@ -45,8 +45,8 @@ _CLOSED: Final = "the pool of connections was closed"
 class PoolSettings:
     """How a ledger client treats its connections."""
 
-    channel: ChannelSettings = ChannelSettings()  # noqa: RUF009 - these are frozen
-    health: HealthSettings = HealthSettings()  # noqa: RUF009
+    channel: ChannelSettings = ChannelSettings()
+    health: HealthSettings = HealthSettings()
 
     retry_s_min: float = 0.1
     """Shortest time until a bookie is tried again that could not be reached. It doubles with each failure."""

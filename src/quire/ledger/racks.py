@@ -17,7 +17,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from quire.protocol.placement import DEFAULT_RACK, DEFAULT_REGION, check_rack
 from quire.runtime import Clock, Runtime, StrPath, read_file
 from quire.telemetry.events import logger
 from quire.types import BookieId
+from quire.values import dataclass
 
 _log = logger("ledger")
 

@@ -57,7 +57,8 @@ class EntryRange:
 
     async def fetch(self, first: EntryId) -> list[Entry]:
         """One or more entries from `first` on. Raises the error that says most if no replica has it."""
-        reader = self._reader
+        reader, metrics = self._reader, self._reader.client.metrics
+        began_s, stage, others = reader.clock.monotonic(), "bookies", metrics.speculative_reads.value
         while True:
             fragment, end = reader.fragment_of(first)
             last = self._last if end is None else min(self._last, EntryId(end - 1))
@@ -68,10 +69,14 @@ class EntryRange:
             if entries:
                 self._server = min(answered, default=None)  # Of a batch it is the only one.
                 self._on_entries(entries)
+                if stage == "bookies" and metrics.speculative_reads.value > others:
+                    stage = "slow bookie"  # Another one was asked as well.
+                metrics.on_read_seconds(reader.clock.monotonic() - began_s, stage, reader.id, first)
                 return entries
             if not await reader.has_moved(first, fragment.bookies):
-                reader.client.metrics.on_read_failed()
+                metrics.on_read_failed()
                 raise entry_error(_error_of(reads, first), reader.id, first)
+            stage = "moved entries"
 
     def _batch(self, first: EntryId, last: EntryId, answered: set[BookieId]) -> list[ReplicaRead] | None:
         quorum = self._reader.metadata.metadata.quorum

@@ -13,7 +13,7 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -22,6 +22,7 @@ from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import Entry, EntryCodec
 from quire.errors import InvalidArgument, NoSuchLedger, QuireError
 from quire.ledger import follow, poll, tail
+from quire.ledger.damage import BAD_COPY
 from quire.ledger.news import News
 from quire.ledger.ranges import EntryRange
 from quire.ledger.reader_statistics import ReadCounts, ReaderStatistics
@@ -57,6 +58,7 @@ class LedgerReader:
         self.master_key = master_key(password)
         self.can_batch = client.settings.batch_reads
         self.counts = ReadCounts()
+        self.part_of: Mapping[str, object] = {}  # What its entries belong to, for those who read of them in a log.
         self.gone: NoSuchLedger | None = None  # The ledger was deleted.
         self._lac = NO_ENTRY
         self._stuck_to = client._runtime.rng.randrange(stored.metadata.quorum.ensemble)
@@ -151,6 +153,7 @@ class LedgerReader:
         except QuireError as error:
             self.counts.on_failure(error)
             self.client.on_bookie_error(bookie, error)
+            self.on_bad_copy(bookie, entry_id, error)
             raise
 
     # --- A ledger that grows
@@ -222,6 +225,11 @@ class LedgerReader:
         self.counts.payload_bytes += payload_bytes
         self.client.metrics.on_read(len(entries), payload_bytes)
         self.raise_lac(entries[-1].lac)
+
+    def on_bad_copy(self, bookie: BookieId, entry_id: EntryId, error: QuireError) -> None:
+        """A bookie did not give an entry. Told if that is because its copy cannot be used."""
+        if isinstance(error, BAD_COPY):
+            self.client.damage.on_copy(self.id, entry_id, bookie, error, self.part_of)
 
     def tell_news(self) -> None:
         """The metadata changed: whoever waits at bookies should look again."""

@@ -1,11 +1,12 @@
 """What a reader counts while it reads, and what it tells of that. Plain numbers: nothing is done for a single entry."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from quire.errors import QuireError
 from quire.types import EntryId
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

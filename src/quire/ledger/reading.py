@@ -2,7 +2,8 @@
 
 Replicas are asked one after the other, in the order of the write set with bookies that failed lately at the end. When
 one is slow another one is asked as well, unless the slow one has answered other reads of the same window: then it is
-only busy. A copy that fails its digest counts as an error of that bookie, and the next one is asked.
+only busy. A copy that fails its digest counts as an error of that bookie, is told (`quire.ledger.damage`), and the next
+one is asked.
 
 Of several errors about one entry the one is kept that says most: "no such entry" gives way to everything, since only
 all replicas together can say so; "unavailable" gives way to whatever a bookie did say; anything else stays.
@@ -127,6 +128,7 @@ class ReplicaRead:
                 except DamagedEntry as error:
                     problem = error
             problems[type(problem)] = problem
+            self._reader.on_bad_copy(bookie, entry_id, problem)
             self.errors[entry_id] = more_telling(self.errors.get(entry_id), problem)
             if self._batch_last is not None:
                 break  # What comes behind it would leave a gap.

@@ -1,10 +1,10 @@
 """What may be tuned about a ledger client."""
 
 import math
-from dataclasses import dataclass
 
 from quire.codec.wire.frames import FRAME_BYTES_MAX
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,9 @@
 """What a client of ledgers did and how it is, as plain numbers for programs. `metrics` has the same for Prometheus."""
 
-from dataclasses import dataclass
-
 from quire.ledger.metrics import LedgerMetrics
 from quire.ledger.pool import BookiePool, PoolStatistics
 from quire.types import BookieId, EntryId
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +24,9 @@ class LedgerStatistics:
     read_entries: int
     read_bytes: int
     speculative_reads: int
+    damaged_copies: int
+    """Copies of entries that a bookie could not give intact. Another one may have."""
+
     lac_lag_entries: int
     pool: PoolStatistics
 
@@ -61,6 +63,7 @@ def statistics_of(metrics: LedgerMetrics, pool: BookiePool) -> LedgerStatistics:
         read_entries=metrics.read_entries.value,
         read_bytes=metrics.read_bytes.value,
         speculative_reads=metrics.speculative_reads.value,
+        damaged_copies=metrics.damaged_copies.value,
         lac_lag_entries=metrics.lac_lag_entries,
         pool=pool.statistics(),
     )

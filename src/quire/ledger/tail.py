@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 async def read_lac(client: "LedgerClient", reader: "LedgerReader") -> EntryId:
     """The LAC, once so many of the last ensemble have answered that no acknowledged entry can have been missed.
 
-    Raises `BookieUnavailable` if too few answer.
+    Raises `BookieUnavailable` if too few answer; `unanswered` in its facts are those who did not.
     """
     fragment, quorum = reader.metadata.metadata.fragments[-1], reader.metadata.metadata.quorum
     found = EntryId(fragment.first_entry_id - 1)
     answered: set[int] = set()
-    errors: list[QuireError] = []
+    errors: dict[BookieId, QuireError] = {}
     async with aclosing(_ask_all(reader, _lac_of, errors)) as answers:
         async for place, lac in answers:
             answered.add(place)
@@ -50,7 +50,7 @@ async def try_lac(reader: "LedgerReader") -> EntryId:
     Raises `BookieUnavailable` if nobody answers.
     """
     known, answered = reader.last_add_confirmed, 0
-    errors: list[QuireError] = []
+    errors: dict[BookieId, QuireError] = {}
     async with aclosing(_ask_all(reader, _lac_of_last_entry, errors)) as answers:
         async for _, lac in answers:
             answered += 1
@@ -67,19 +67,19 @@ async def try_lac(reader: "LedgerReader") -> EntryId:
 async def _ask_all(
     reader: "LedgerReader",
     ask: "Callable[[LedgerReader, BookieChannel], Coroutine[Any, Any, EntryId]]",
-    errors: list[QuireError],
+    errors: dict[BookieId, QuireError],
 ) -> AsyncGenerator[tuple[int, EntryId]]:
     """What the bookies of the last ensemble answer, as it comes, with their places. Those that fail are in `errors`."""
     ensemble = reader.metadata.metadata.fragments[-1].bookies
-    tasks = [asyncio.create_task(_ask_one(reader, ask, place, bookie)) for place, bookie in enumerate(ensemble)]
+    tasks = [asyncio.create_task(_ask_one(reader, ask, place, bookie, errors)) for place, bookie in enumerate(ensemble)]
     try:
         for done in asyncio.as_completed(tasks):
             try:
                 yield await done
             except WrongPassword:
                 raise
-            except QuireError as error:
-                errors.append(error)
+            except QuireError:
+                continue
     finally:
         for task in tasks:
             task.cancel()
@@ -91,6 +91,7 @@ async def _ask_one(
     ask: "Callable[[LedgerReader, BookieChannel], Coroutine[Any, Any, EntryId]]",
     place: int,
     bookie: BookieId,
+    errors: dict[BookieId, QuireError],
 ) -> tuple[int, EntryId]:
     """A bookie that has nothing of the ledger, or whose copy is damaged, has answered and knows of no LAC."""
     client = reader.client
@@ -105,6 +106,7 @@ async def _ask_one(
         client.on_bookie_error(bookie, error)
         if isinstance(error, DamagedEntry):
             return place, NO_ENTRY
+        errors[bookie] = error
         raise
     client.on_bookie_answer(bookie)
     return place, lac
@@ -150,13 +152,14 @@ async def _lac_of_last_entry(reader: "LedgerReader", channel: BookieChannel) -> 
     return lac if answer.max_lac is None else max(lac, answer.max_lac)
 
 
-def _unanswered(reader: "LedgerReader", answered: int, errors: list[QuireError]) -> BookieUnavailable:
-    last_error = errors[-1] if errors else None
+def _unanswered(reader: "LedgerReader", answered: int, errors: dict[BookieId, QuireError]) -> BookieUnavailable:
+    last_error = next(reversed(errors.values()), None)
     ensemble = reader.metadata.metadata.quorum.ensemble
     unanswered = BookieUnavailable(
         f"how far ledger {reader.id} is confirmed cannot be told: {answered} of {ensemble} bookies answered, "
         f"the last error was: {last_error}",
         ledger_id=reader.id,
+        unanswered=tuple(errors),
     )
     unanswered.__cause__ = last_error
     return unanswered

@@ -329,7 +329,7 @@ class LedgerWriter:
             self._acked_length = run.length_before + size_bytes
             self.window.give_back(len(run.payloads), size_bytes)
             metrics.on_appended(len(run.payloads), size_bytes)
-            metrics.on_append_seconds(now_s - run.sent_s, len(run.payloads))
+            metrics.on_append_seconds(now_s - run.sent_s, len(run.payloads), self.id)
         self._waiters.on_confirmed(confirmed)
         if self.listener is not None:
             self.listener.on_confirmed(confirmed)

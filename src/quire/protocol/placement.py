@@ -16,14 +16,14 @@ Invariants, of every policy:
 import enum
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
-from statistics import median
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from quire.errors import InvalidArgument, NotEnoughBookies, invariant
 from quire.types import BookieId, Quorum
+from quire.values import dataclass
 
 T = TypeVar("T")
 
@@ -205,6 +205,8 @@ class Lots:
         self._rng = rng
         self._weights: dict[BookieId, float] | None = None
         if weighted:
+            from statistics import median  # Brings fractions and decimals along, which few programs need.
+
             bookies = list(candidates)
             known = [free for bookie in bookies if (free := view.free_bytes.get(bookie, 0)) > 0]
             least, most = (min(known), _WEIGHT_MEDIANS_MAX * median(known)) if known else (1, 1)

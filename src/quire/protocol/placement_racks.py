@@ -7,7 +7,6 @@ Invariants, beside those of `placement`:
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from quire.errors import InvalidArgument, NotEnoughBookies
 from quire.protocol.placement import (
@@ -24,6 +23,7 @@ from quire.protocol.placement import (
 )
 from quire.protocol.placement_windows import RacksSpanned, Rule, Wish, arrange, judge, kept_windows, windows
 from quire.types import BookieId, Quorum
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ Invariants, beside those of `placement`:
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from quire.errors import InvalidArgument
 from quire.protocol.placement import (
@@ -28,6 +27,7 @@ from quire.protocol.placement import (
 from quire.protocol.placement_racks import check_racks_min, ensemble_of, placed, span, stand_in, wish_for_racks
 from quire.protocol.placement_windows import RegionsSurvived, Rule, Wish, judge
 from quire.types import BookieId, Quorum
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

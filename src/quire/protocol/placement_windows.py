@@ -10,12 +10,12 @@ ensembles so large and racks so uneven that nobody has them: see `STEPS_MAX`.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from quire.protocol.placement import Adherence, BookieView, Lots, is_assumed, is_ensemble, region_of
 from quire.protocol.quorum import write_sets
 from quire.types import BookieId, Quorum
+from quire.values import dataclass
 
 STEPS_MAX: Final = 5_000  # About a tenth of a second: the event loop waits meanwhile.
 

@@ -13,6 +13,7 @@ Invariants:
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 from quire.errors import invariant
@@ -115,11 +116,11 @@ class ProducerTable:
         known = self._known.pop(producer, None) or _Known(first_seq - 1, now_ms)
         known.seen_ms = max(known.seen_ms, now_ms)
         self._known[producer] = known  # At the end.
-        if len(self._known) > self._producers_max:
-            # Never one with records under way: what comes again of it has to be known.
+        excess = len(self._known) - self._producers_max
+        if excess > 0:
+            # Never one with records under way: what comes again of it has to be known. So it may be more than one now.
             settled = (each for each, facts in self._known.items() if facts is not known and facts.is_settled)
-            oldest = next(settled, None)
-            if oldest is not None:
+            for oldest in list(islice(settled, excess)):
                 del self._known[oldest]
         return known
 

@@ -12,10 +12,10 @@ Invariants:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 OFF: Final = -1.0  # A number, so that settings by name can change it.
 SAMPLES: Final = 60  # Of one second each.

@@ -1,8 +1,7 @@
 """How often readers are told that there is more, and how fast they may go. Sans-IO.
 
 A message to one reader costs the same whether it carries one record or fifty. Many readers of one lane are therefore
-told at intervals, each with everything since the last time, and each at its own moment: who was told first is told
-first again. A few readers are told at once.
+told at intervals, all together and each with everything since the last time. A few readers are told at once.
 """
 
 import math

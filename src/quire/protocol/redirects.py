@@ -14,11 +14,11 @@ Invariants:
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from quire.errors import invariant
+from quire.values import dataclass
 
 _PAUSE_S_MIN: Final = 0.005  # Chance may say 0; time has to pass all the same.
 _PATIENCE_JITTER: Final = 0.25  # What is added at most to a pause that a proxy asked for.

@@ -12,12 +12,12 @@ Invariants:
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 from quire.errors import DamagedMetadata, invariant
 from quire.types import DLSN, INITIAL_DLSN, EntryId, Lssn, SlotId
+from quire.values import dataclass
 
 FIRST_LSSN: Final = INITIAL_DLSN.lssn
 SEGMENT_BYTES_MAX: Final = 256 * 2**20
@@ -178,21 +178,21 @@ def purge_by_txid(segments: Sequence[S], *, min_txid: int, truncated_only: bool 
 
 
 def purge_by_size(
-    segments: Sequence[S], *, bytes_of: Mapping[Lssn, int], bytes_max: int, truncated_only: bool = False
+    segments: Sequence[S], *, lengths: Sequence[int], bytes_max: int, truncated_only: bool = False
 ) -> list[S]:
     """Which segments to delete, oldest first, so that no more than `bytes_max` are left. 0 or less keeps everything.
 
-    `bytes_of` has the length of each segment's ledger. Apache has no such rule, and is not disturbed by it.
+    `lengths` are those of the segments' ledgers. Apache has no such rule, and is not disturbed by it.
     """
     if bytes_max <= 0:
         return []
-    left = sum(bytes_of[segment.lssn] for segment in segments)
+    left, oldest_first = sum(lengths), iter(lengths)
 
-    def is_too_much(segment: SegmentFacts, _: CompletionFacts) -> bool:
+    def is_too_much(_: SegmentFacts, __: CompletionFacts) -> bool:
         nonlocal left
         if left <= bytes_max:
             return False
-        left -= bytes_of[segment.lssn]
+        left -= next(oldest_first)
         return True
 
     return _purge(segments, is_too_much, truncated_only)

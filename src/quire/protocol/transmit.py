@@ -7,8 +7,9 @@
 Whatever the policy, a full entry is sent, and so is what is forced. How much is in flight has bounds elsewhere.
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from quire.values import dataclass
 
 TransmitPolicy = Literal["immediate", "outstanding", "periodic"]
 

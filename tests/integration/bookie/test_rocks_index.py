@@ -166,15 +166,22 @@ def test_after_a_disk_ran_full_nothing_is_written_and_all_that_was_durable_is_th
 def test_a_crash_while_an_index_was_made_does_not_keep_it_from_being_made(tmp_path: Path) -> None:
     with RocksIndex.open(tmp_path / "other", create=True) as index:
         index.commit(*numbered(0))
-    for left in ("MANIFEST-*", "*.sst", "CURRENT"):
-        half_made = tmp_path / "fresh.new"
+    for left in ("", "MANIFEST-*", "*.log", "CURRENT", "*"):
+        half_made = tmp_path / "fresh"
         half_made.mkdir()
-        for path in (tmp_path / "other").glob(left):
-            shutil.copy(path, half_made / path.name.replace("CURRENT", "000001.dbtmp"))
-        assert [*half_made.iterdir()]
-        with RocksIndex.open(tmp_path / "fresh", create=True) as index:
+        (half_made / "quire.lock").touch()
+        if left:
+            (half_made / "quire.unfinished").touch()
+            for path in (tmp_path / "other").glob(left):
+                shutil.copy(path, half_made)
+        with pytest.raises(DamagedIndex, match="there is no index"):
+            RocksIndex.open(half_made, create=False)
+        with RocksIndex.open(half_made, create=True) as index:
             assert [*index.ledgers()] == []
-        shutil.rmtree(tmp_path / "fresh")
+            index.commit(*numbered(0))
+        with RocksIndex.open(half_made, create=True) as index:
+            assert check_commits(index) == 1, "it is finished now"
+        shutil.rmtree(half_made)
 
 
 def test_an_empty_folder_is_as_good_as_none(tmp_path: Path) -> None:

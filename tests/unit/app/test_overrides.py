@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from quire.app.overrides import setting_names, with_overrides
+from quire.app.proxy import ProxySettings
 from quire.errors import InvalidArgument
 
 
@@ -28,6 +29,16 @@ def test_fields_change_and_nothing_else() -> None:
     )
     assert changed == Outer("unchangeable", 7, Inner(64 << 20, 0.25, False))
     assert with_overrides(Outer(), []) == Outer()
+
+
+def test_settings_that_only_fit_together_may_be_given_in_any_order() -> None:
+    one = ["stream.ensemble=1", "stream.write_quorum=1", "stream.ack_quorum=1"]
+    for assignments in (one, one[::-1]):
+        stream = with_overrides(ProxySettings(), assignments).stream
+        assert (stream.ensemble, stream.write_quorum, stream.ack_quorum) == (1, 1, 1)
+    with pytest.raises(InvalidArgument, match="do not fit together"):
+        with_overrides(ProxySettings(), one[:1])
+    assert with_overrides(Outer(), ["port=7", "port=8"]).port == 8
 
 
 def test_every_name_is_listed() -> None:

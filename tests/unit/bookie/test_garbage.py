@@ -14,14 +14,15 @@ from tests.unit.bookie.garbage_samples import FOLDER, KEY, METADATA, ROLLER, Boo
 
 from quire.bookie.garbage import GarbageCollector, GarbageReport, GarbageSettings
 from quire.bookie.index import TOMBSTONE_KEPT_MS
+from quire.bookie.moved_ledgers import MovedLedgers
 from quire.codec.entry_log import log_name
-from quire.errors import InvalidArgument, MetadataUnavailable
+from quire.errors import InvalidArgument, MetadataUnavailable, WrongDisk
 from quire.metadata import ANY_VERSION, Cluster, MetadataStore, init_cluster
 from quire.metadata.drivers.memory import MemoryDriver
 from quire.protocol.fencing import Refusal
 from quire.runtime import Runtime, replace_file
 from quire.testing import SimBookie, Simulation, sim_cluster, simulate
-from quire.types import NO_ENTRY, BookieId, EntryId, LedgerId
+from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerState
 
 
 async def ledgers_of(bookie: Bookie) -> list[int]:
@@ -53,6 +54,64 @@ def test_a_ledger_without_metadata_goes_and_its_log_with_it() -> None:
         await bookie.check(3, 6)
 
     on_bookie(main, seeds=range(10))
+
+
+MOVED = METADATA.updated(
+    fragments=(Fragment(EntryId(0), (BookieId("other"),)),), state=LedgerState.CLOSED, last_entry_id=EntryId(9)
+)
+SEARCHING = GarbageSettings(moved_interval_s=100.0)
+
+
+def searching(bookie: Bookie, check_cluster: Callable[[], Awaitable[None]] | None = None) -> GarbageCollector:
+    return GarbageCollector(
+        bookie.storage,
+        bookie.cluster.ledgers,
+        bookie.host.runtime,
+        SEARCHING,
+        check_cluster=check_cluster,
+        moved=MovedLedgers(bookie.cluster, bookie.host.runtime, BookieId("b1:3181")),
+        on_failure=bookie.failures.append,
+    )
+
+
+def test_a_moved_ledger_goes_when_two_searches_in_a_row_found_it_so_and_nothing_came_in_between() -> None:
+    """What is copied here is named in the metadata only at the end, and looks like one that was moved until then."""
+
+    async def main(bookie: Bookie) -> None:
+        for number in (1, 2):
+            await bookie.cluster.ledgers.create(MOVED, with_id=number)
+            bookie.add(number, 0)
+        await bookie.flush()
+        collector = searching(bookie)
+        left = []
+        for _ in range(4):
+            await bookie.host.clock.sleep(SEARCHING.moved_interval_s)
+            report = await collector.collect()
+            assert report.outcome == "done", report.error
+            left.append(await ledgers_of(bookie))
+            if len(left) == 1:
+                bookie.add(2, 1)  # Somebody copies it here.
+                await bookie.flush()
+        assert left == [[1, 2], [2], [], []]
+
+    on_bookie(main)
+
+
+def test_a_moved_ledger_stays_if_the_metadata_is_that_of_another_cluster() -> None:
+    async def main(bookie: Bookie) -> None:
+        async def check_cluster() -> None:
+            raise WrongDisk("the metadata store knows no such bookie")
+
+        await bookie.cluster.ledgers.create(MOVED, with_id=1)
+        bookie.add(1, 0)
+        await bookie.flush()
+        collector = searching(bookie, check_cluster)
+        for outcome in ("done", "failed", "failed"):
+            await bookie.host.clock.sleep(SEARCHING.moved_interval_s)
+            assert (await collector.collect()).outcome == outcome
+            assert await ledgers_of(bookie) == [1]
+
+    on_bookie(main)
 
 
 class NewLedgerMeanwhile(GarbageCollector):

@@ -150,6 +150,17 @@ def test_a_deletion_leaves_what_was_touched_since_and_wakes_who_waits_for_the_re
     assert (table.ids(index.ledgers()), woken) == ([TWO], [ONE])
 
 
+def test_a_ledger_that_was_touched_since_stays_though_it_left_memory_and_came_back(
+    table: LedgerTable, index: SimIndex
+) -> None:
+    created(table, ONE).touched = 8
+    index.commit(*table.take_changes())
+    table.shrink(0, busy=())
+    assert table.find(ONE) is not None
+    assert begin_drop(table, ONE, touched_max=7) == []
+    assert begin_drop(table, ONE, touched_max=8) != []
+
+
 # --- Damage
 
 

@@ -25,7 +25,11 @@ def test_a_new_bookie_exposes_every_declared_metric() -> None:
         "quire_stream_",
         "quire_read_proxy_",
         "quire_write_proxy_",
+        "quire_proxy_",
         "quire_serving_",
+        "quire_gateway_",
+        "quire_autorecovery_",
+        "replication_",
     )
     of_clients = {name for name in names.DECLARED if name.startswith(prefixes)}
     assert families == set(names.DECLARED) - late - of_clients

@@ -1,6 +1,7 @@
 """Entries from their replicas: order, runs, slow and dead bookies, damaged copies, and bookies that know no batches."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +23,7 @@ from quire.ledger.reading import entry_error, more_telling
 from quire.rpc import BookieChannel, ReadRun
 from quire.types import EntryId, Fragment, LedgerId, LedgerMetadata
 
+DAMAGED = (0, 7, 8, 30, 59)
 NO_BATCHES = replace(SETTINGS, batch_reads=False)
 
 
@@ -200,17 +202,31 @@ def test_a_bookie_that_is_busy_with_other_entries_is_not_hurried() -> None:
 
 
 @pytest.mark.parametrize("quorum", [(3, 2, 2), (3, 3, 2)])
-def test_a_damaged_copy_is_never_shown_and_another_replica_is(quorum: tuple[int, int, int]) -> None:
+def test_a_damaged_copy_is_never_shown_and_another_replica_is(
+    quorum: tuple[int, int, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who noticed is told: each bookie with such a copy once, by the first entry that was met."""
+
     async def check(world: World) -> None:
         writer = await world.write(60, quorum)
         places = writer.metadata.metadata.fragments[0].bookies
-        for entry_id in (0, 7, 8, 30, 59):
+        for entry_id in DAMAGED:
             body = stored(writer.id, entry_id, payload(entry_id), lac=entry_id - 1)
             await world.put(places[entry_id % 3], writer.id, entry_id, damaged(body))
         async with world.readers.open(writer.id) as reader:
             assert await read_all(reader) == list(range(60))
             assert reader.statistics().failures.keys() == {"DamagedEntry"}
+            told = [record.facts for record in caplog.records if "damaged_copy" in record.message]  # type: ignore[attr-defined]
+            caplog.clear()
+            assert 1 <= len(told) == len({facts["bookie"] for facts in told})
+            for facts in told:
+                assert facts["ledger_id"] == writer.id
+                assert facts["entry_id"] in DAMAGED
+                assert facts["bookie"] == places[facts["entry_id"] % 3]
+                assert facts["error"].endswith("does not match its digest")
+            assert world.readers.statistics().damaged_copies >= len(told)
 
+    caplog.set_level(logging.WARNING, logger="quire")
     on_cluster(check)
 
 
@@ -243,6 +259,7 @@ def test_a_disk_that_cannot_be_read_means_another_replica() -> None:
         async with world.readers.open(writer.id) as reader:
             assert await read_all(reader) == list(range(400))
             assert reader.statistics().failures.keys() == {"BookieFailed"}
+            assert world.readers.statistics().damaged_copies > 0
 
     on_cluster(check, bookies=2)
 

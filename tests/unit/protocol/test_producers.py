@@ -138,3 +138,16 @@ def test_a_snapshot_is_due_after_entries_bytes_or_time() -> None:
     assert due(size_bytes=1600, snapshot_bytes=200)
     assert not due(age_s=100.0)
     assert due(age_s=60.0, is_changed=True)
+
+
+def test_those_that_could_not_be_forgotten_go_when_they_are_settled() -> None:
+    """More than there may be have records under way at once. Later all of them are settled, and as many go as are too
+    many, those first that were not seen for longest."""
+    table = ProducerTable(producers_max=2)
+    for number in range(10):
+        table.on_appended(name(number), 1, 1, now_ms=number)
+    assert len(table) == 10
+    for number in range(10):
+        table.on_durable(name(number), [run(1, 1, number)])
+    stored(table, name(10), run(1, 1, 10), now_ms=10)
+    assert [facts.producer for facts in table.facts()] == [name(9), name(10)]

@@ -205,14 +205,14 @@ def test_segments_with_lower_txids_only_can_be_purged() -> None:
 
 def test_segments_go_until_the_rest_fits() -> None:
     segments = [done(1), done(2), done(3), begun(4)]
-    sizes = {Lssn(1): 10, Lssn(2): 20, Lssn(3): 30, Lssn(4): 5}
-    assert purge_by_size(segments, bytes_of=sizes, bytes_max=65) == []
-    assert purge_by_size(segments, bytes_of=sizes, bytes_max=64) == segments[:1]
-    assert purge_by_size(segments, bytes_of=sizes, bytes_max=55) == segments[:1]
-    assert purge_by_size(segments, bytes_of=sizes, bytes_max=54) == segments[:2]
-    assert purge_by_size(segments, bytes_of=sizes, bytes_max=1) == segments[:2]
-    assert purge_by_size(segments, bytes_of=sizes, bytes_max=0) == []
-    assert purge_by_size(segments, bytes_of=sizes, bytes_max=1, truncated_only=True) == []
+    sizes = [10, 20, 30, 5]
+    assert purge_by_size(segments, lengths=sizes, bytes_max=65) == []
+    assert purge_by_size(segments, lengths=sizes, bytes_max=64) == segments[:1]
+    assert purge_by_size(segments, lengths=sizes, bytes_max=55) == segments[:1]
+    assert purge_by_size(segments, lengths=sizes, bytes_max=54) == segments[:2]
+    assert purge_by_size(segments, lengths=sizes, bytes_max=1) == segments[:2]
+    assert purge_by_size(segments, lengths=sizes, bytes_max=0) == []
+    assert purge_by_size(segments, lengths=sizes, bytes_max=1, truncated_only=True) == []
 
 
 # --- Against a plain list of records
@@ -282,7 +282,7 @@ def test_what_is_purged_is_the_longest_prefix_that_may_go(
     for dlsn in dlsns:
         segments = apply(segments, truncate(segments, dlsn))
     completed = [(segment, segment.completion) for segment in segments if segment.completion]
-    size = {segment.lssn: 1 + segment.lssn % 3 for segment in segments}
+    sizes = [1 + segment.lssn % 3 for segment in segments]
 
     def longest(may_go: list[bool]) -> list[Segment]:
         allowed = [
@@ -298,6 +298,6 @@ def test_what_is_purged_is_the_longest_prefix_that_may_go(
     purged = purge_by_txid(segments, min_txid=txid, truncated_only=truncated_only)
     assert purged == longest([each.last_txid < txid for _, each in completed])
 
-    purged = purge_by_size(segments, bytes_of=size, bytes_max=bound + 1, truncated_only=truncated_only)
-    left = [sum(size[each.lssn] for each in segments[index:]) for index in range(len(completed))]
+    purged = purge_by_size(segments, lengths=sizes, bytes_max=bound + 1, truncated_only=truncated_only)
+    left = [sum(sizes[index:]) for index in range(len(completed))]
     assert purged == longest([each > bound + 1 for each in left])

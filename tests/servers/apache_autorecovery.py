@@ -1,0 +1,44 @@
+"""Apache's own autorecovery, auditor and replication worker in one small JVM, from the jars of `make interop`."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.interop.jvm import java_command
+from tests.servers.bookie_process import _DIE_WITH_PARENT, SESSION_MS, free_port
+
+
+@contextmanager
+def apache_autorecovery(folder: Path, uri: str, **settings: object) -> Iterator[Path]:
+    """Runs for the block. Yields its log."""
+    folder.mkdir(parents=True, exist_ok=True)
+    configuration, log = folder / "autorecovery.conf", folder / "autorecovery.log"
+    lines = {
+        "metadataServiceUri": uri,
+        "zkTimeout": SESSION_MS,
+        "bookieId": "apache-autorecovery",
+        "bookiePort": free_port(),
+        "advertisedAddress": "127.0.0.1",
+        "listeningInterface": "lo",
+        "allowLoopback": "true",
+        "httpServerEnabled": "false",
+        "enableStatistics": "false",
+        "rwRereplicateBackoffMs": 500,
+        **settings,
+    }
+    configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    command = java_command("org.apache.bookkeeper.replication.AutoRecoveryMain", "-c", str(configuration), heap_mb=256)
+    if sys.platform == "linux":
+        command = [sys.executable, "-IS", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield log
+    finally:
+        process.kill()
+        process.wait(10)
