@@ -17,6 +17,7 @@ import ssl
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
+from quire.cold import ColdStores
 from quire.errors import InvalidArgument, InvalidUri
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.placing import PlacementSettings, PolicyName
@@ -57,19 +58,21 @@ def connect(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
+    cold: ColdStores | None = None,
     proxy_settings: ProxyClientSettings | None = None,
 ) -> AbstractAsyncContextManager[Client]:
     """The streams at `uri`, for an `async with` block. Nothing is opened before the block begins.
 
     With `create` the namespace is made if it is missing; `client_id` is how others see this client in locks;
     `settings_file` is followed while the client is open; with `tls` connections to bookies, or to proxies, are
-    encrypted; `proxy_settings` are for clients of proxies. Raises `InvalidUri` at once; at the beginning of the block
+    encrypted; `cold` is for cold storage whose keys are not in the environment, and is closed by who gave it;
+    `proxy_settings` are for clients of proxies. Raises `InvalidUri` at once; at the beginning of the block
     `NotBound`, `NotInitialised`, `ProxyUnreachable`, and what opening a metadata store raises.
 
-    Behind `quire:` the metadata, the bookies and the namespace are the proxies' business: what is said of those here
-    raises `InvalidArgument`, also in `settings`.
+    Behind `quire:`, and `quires:`, which is the same over TLS, the metadata, the bookies and the namespace are the
+    proxies' business: what is said of those here raises `InvalidArgument`, also in `settings`.
     """
-    if _scheme(uri) == "quire":
+    if _scheme(uri) in ("quire", "quires"):
         from quire.proxy.client.client import open_proxy_client  # And all of gRPC: others need neither.
         from quire.proxy.client.uri import parse_proxy_uri
 
@@ -80,6 +83,7 @@ def connect(
             placement=placement != "rack-aware",
             pool_settings=pool_settings is not None,
             store_settings=store_settings is not None,
+            cold=cold is not None,
         )
         return open_proxy_client(
             parsed,
@@ -107,6 +111,7 @@ def connect(
             store_settings=store_settings,
             tls=tls,
             runtime=runtime,
+            cold=cold,
         )
     return open_namespace(
         parse(uri),
@@ -121,6 +126,7 @@ def connect(
         store_settings=store_settings,
         tls=tls,
         runtime=runtime,
+        cold=cold,
     )
 
 

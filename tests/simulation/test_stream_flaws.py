@@ -7,7 +7,8 @@ import pytest
 
 from quire.errors import InvariantBroken
 from quire.testing import SimDeadlock, SimStuck
-from tests.simulation.streams.flaws import FLAWS, Flaw
+from tests.simulation.planted import Flaw
+from tests.simulation.streams.flaws import FLAWS
 from tests.simulation.streams.run import run
 
 # A broken promise, or somebody who waits for ever. Any other error would be one of the patch itself.

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.bookie.bookie import BookieSettings
 from quire.bookie.identity import BookieFolders
@@ -10,6 +10,8 @@ from quire.bookie.journal import JournalSettings
 from quire.bookie.settings import StorageSettings
 from quire.bookie.space import SpaceSettings
 from quire.codec.stream_metadata.binding import NamespaceBinding
+from quire.cold import ColdStores
+from quire.cold.blocking import at_once
 from quire.ledger.client import open_ledgers
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, StoreSettings, open_store
@@ -40,17 +42,18 @@ class StreamCluster:
     sim: Simulation
     cluster: Cluster
     bookies: list[SimBookie]
+    cold: ColdStores = field(default_factory=lambda: ColdStores(run=at_once, memory={}))
 
     @asynccontextmanager
-    async def context(self, host: str = "client") -> AsyncIterator[StreamContext]:
+    async def context(self, host: str = "client", *, encode_region: bool = False) -> AsyncIterator[StreamContext]:
         """The namespace as a program on this host has it open."""
         runtime = self.sim.host(host).runtime
         async with (
             open_store(URI, settings=STORE_SETTINGS, runtime=runtime) as store,
             open_ledgers(URI, settings=LEDGER_SETTINGS, store_settings=STORE_SETTINGS, runtime=runtime) as ledgers,
         ):
-            binding = NamespaceBinding("local", "/ledgers").resolved("local")
-            yield StreamContext(runtime, store, ledgers, NAMESPACE, binding, host)
+            binding = NamespaceBinding("local", "/ledgers", encode_region=encode_region).resolved("local")
+            yield StreamContext(runtime, store, ledgers, NAMESPACE, binding, host, self.cold)
 
     def nodes(self, context: StreamContext, stream: str) -> StreamNodes:
         return StreamNodes(context.store, context.paths(stream))

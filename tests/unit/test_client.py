@@ -67,6 +67,7 @@ def test_every_scheme_of_a_namespace_is_taken(uri: str) -> None:
 def test_the_door_takes_what_a_namespace_takes() -> None:
     ours, theirs = (dict(inspect.signature(door).parameters) for door in (connect, open_namespace))
     del theirs["copies_max"]  # Known from the URI: only a folder has one.
+    del theirs["store"]  # The same.
     del ours["proxy_settings"]
     strip = {name: parameter.replace(annotation=None) for name, parameter in ours.items()}
     assert strip == {name: parameter.replace(annotation=None) for name, parameter in theirs.items()}

@@ -43,11 +43,18 @@ FOR_THE_PARTS: dict[type, set[str]] = {
         *("append_tracked", "append_control", "epoch", "give_up", "problem"),  # For write proxies.
     },
     StreamReader: {"on_lock_lost", "lock"},
-    LedgerClient: {"replacement", "read_order", "on_bookie_error", "on_bookie_slow", "on_bookie_answer"},
+    LedgerClient: {
+        "replacement",
+        "keeps_placement",
+        "read_order",
+        "on_bookie_error",
+        "on_bookie_slow",
+        "on_bookie_answer",
+    },
     LedgerWriter: {"enqueue_nowait", "checked", "check_open", "queue", "error_for", "poison"},
     AdvancedWriter: set(),
     LedgerReader: {
-        *("read_from", "adopt", "raise_lac", "on_entries", "tell_news", "news", "is_watching"),
+        *("read_from", "adopt", "raise_lac", "on_entries", "on_bad_copy", "tell_news", "news", "is_watching"),
         *("refresh", "has_moved", "fragment_of", "replicas_of"),
     },
 }

@@ -17,7 +17,6 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote
 
@@ -27,11 +26,13 @@ from quire.metadata import MetadataUri, parse_uri
 from quire.runtime import Runtime
 from quire.stream.uri import StreamUri, parse_stream_uri
 from quire.types import BookieId, bookie_id
+from quire.values import dataclass
 
 NAMESPACE: Final = "/default"
 METADATA: Final = "metadata.db"
 LOCK: Final = "lock"
 SUPERVISOR: Final = "quire up"  # What the lock of a folder says that a local cluster has.
+HOST: Final = "quire host"  # And one that a process of its own serves: see `quire.embedded.host`.
 
 _BOOKIE: Final = re.compile(r"bookie-([1-9][0-9]{0,5})")
 _SCHEME: Final = "file:"
@@ -163,7 +164,7 @@ def _in_use(folder: DataFolder, error: BlockingIOError) -> FolderInUse:
     holder = (error.strerror or "").removeprefix("locked by ")
     if holder.endswith(f"(process {os.getpid()})"):
         hint = "This program has it open already: use that client, or close it first."
-    elif holder.startswith(SUPERVISOR):
+    elif holder.startswith((SUPERVISOR, HOST)):
         hint = f"It is served to all processes of this machine: connect to {folder.streams()} instead."
     else:
         hint = f"End that one, or run `quire up --data {folder.path}` to share it between processes."

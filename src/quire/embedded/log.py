@@ -18,21 +18,18 @@ import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import Final
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
-from quire.bookie.bookie import Bookie, BookieSettings
-from quire.bookie.folder_token import folder_token
-from quire.bookie.garbage import GarbageSettings
-from quire.bookie.journal import JournalSettings
-from quire.bookie.settings import StorageSettings
-from quire.bookie.space import SpaceSettings
+from quire.cold import ColdStores
 from quire.embedded.folder import DataFolder, FileUri, hold_folder, unusable
 from quire.errors import NotInitialised, QuireError
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
-from quire.metadata import Cluster, StoreSettings, attach_cluster, init_cluster, open_store
+from quire.metadata import Cluster, MetadataStore, StoreSettings, attach_cluster, init_cluster, open_store
 from quire.protocol.placement import Placement
 from quire.rpc import ChannelSettings
 from quire.runtime import LocalNetwork, Runtime, StrPath, real_runtime
@@ -40,22 +37,11 @@ from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
 from quire.stream.namespace import Namespace, open_namespace
 from quire.stream.settings import StreamSettings
 
-_DEFAULTS: Final = StreamSettings()
-_PORT: Final = 3181
-_BOOKIES_MIN: Final = 1
+if TYPE_CHECKING:
+    from quire.bookie.bookie import Bookie
 
-# A process that is an application first: a fraction of what a bookie of its own would take.
-_STORAGE: Final = StorageSettings(
-    cache_bytes_max=16 << 20,
-    read_cache_bytes_max=8 << 20,
-    ledgers_cached_max=10_000,
-    log_bytes_max=256 << 20,
-    journal=JournalSettings(
-        file_bytes_max=16 << 20, preallocate_bytes=1 << 20, group_bytes_max=4 << 20, queue_bytes_max=16 << 20
-    ),
-)
-_SPACE: Final = SpaceSettings(free_bytes_min=64 << 20, reserve_bytes=0)
-_GARBAGE: Final = GarbageSettings(interval_s=60.0)
+_DEFAULTS: Final = StreamSettings()
+_BOOKIES_MIN: Final = 1
 
 # An application may stop its event loop, in a debugger or in a long calculation, and the bookies with it: no answer
 # means nothing for a long time. There is no other bookie to turn to, and nobody waits for our sessions.
@@ -88,13 +74,14 @@ async def open_embedded(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
+    cold: ColdStores | None = None,
 ) -> AsyncIterator[Namespace]:
     """The streams in a folder, which is made and set up if it is new. Takes what `quire.connect` takes.
 
     Raises `FolderInUse` with the name of who has it open, `FolderUnusable`, `DiskFull`, `WrongDisk`, and what opening a
     metadata store raises.
     """
-    async with _serve(uri.folder, store_settings, tls, runtime) as (runtime, store_settings, bookies):
+    async with serve_folder(uri.folder, store_settings, tls, runtime) as (runtime, store, bookies):
         streams = uri.folder.streams(uri.namespace)
         with _explained(bookies):
             async with open_namespace(
@@ -107,10 +94,11 @@ async def open_embedded(
                 ledger_settings=ledger_settings or _LEDGERS,
                 placement=placement,
                 pool_settings=pool_settings or _POOL,
-                store_settings=store_settings,
                 tls=tls,
                 runtime=runtime,
                 copies_max=len(bookies),
+                store=store,
+                cold=cold,
             ) as namespace:
                 yield namespace
 
@@ -127,16 +115,16 @@ async def open_embedded_ledgers(
     runtime: Runtime | None = None,
 ) -> AsyncIterator[LedgerClient]:
     """The ledgers in a folder. Takes what `quire.ledgers` takes, and raises what `open_embedded` does."""
-    async with _serve(uri.folder, store_settings, tls, runtime) as (runtime, store_settings, bookies):
+    async with serve_folder(uri.folder, store_settings, tls, runtime) as (runtime, store, bookies):
         with _explained(bookies):
             async with open_ledgers(
                 uri.folder.ledgers.text,
                 settings=settings,
                 placement=placement,
                 pool_settings=pool_settings or _POOL,
-                store_settings=store_settings,
                 tls=tls,
                 runtime=runtime,
+                store=store,
             ) as ledgers:
                 yield ledgers
 
@@ -145,27 +133,39 @@ async def open_embedded_ledgers(
 
 
 @asynccontextmanager
-async def _serve(
-    folder: DataFolder, store_settings: StoreSettings | None, tls: ssl.SSLContext | None, runtime: Runtime | None
-) -> AsyncIterator[tuple[Runtime, StoreSettings, Sequence[Bookie]]]:
-    """Run the folder's bookies on a network of their own. Yields what a client needs to reach them."""
+async def serve_folder(
+    folder: DataFolder,
+    store_settings: StoreSettings | None,
+    tls: ssl.SSLContext | None,
+    runtime: Runtime | None,
+    *,
+    holder: str | None = None,
+    listen: str | None = None,
+) -> AsyncIterator[tuple[Runtime, MetadataStore, Sequence["Bookie"]]]:
+    """Run the folder's bookies on a network of their own, or with `listen` on any ports of that address. Yields what a
+    client in this process needs to reach them. It shares the store of the bookies, since they live and die together.
+    """
     async with AsyncExitStack() as stack:
         if runtime is None:
             runtime = real_runtime()
             stack.push_async_callback(runtime.disk.aclose)
-        runtime = replace(runtime, network=LocalNetwork())
-        await stack.enter_async_context(hold_folder(runtime, folder))
-        patient = replace(store_settings or StoreSettings(), session_timeout_s=_SESSION_S)
-        cluster = await _open_cluster(stack, folder, replace(patient, sole_user=True), runtime)
+        if listen is None:
+            runtime = replace(runtime, network=LocalNetwork())
+        await stack.enter_async_context(hold_folder(runtime, folder, holder=holder))
+        alone = replace(store_settings or StoreSettings(), session_timeout_s=_SESSION_S, sole_user=True)
+        cluster, embedded = await asyncio.gather(
+            _open_cluster(stack, folder, alone, runtime),
+            asyncio.to_thread(_load_bookies),  # While the disk makes the store durable, if it is new.
+        )
         numbers = folder.bookie_numbers() or list(range(1, _BOOKIES_MIN + 1))
-        bookies = [Bookie(runtime, cluster, _bookie_settings(folder, number), tls=tls) for number in numbers]
+        bookies = [embedded.bookie_of(runtime, cluster, folder, number, listen=listen, tls=tls) for number in numbers]
         try:
             async with asyncio.TaskGroup() as starting:
                 for bookie in bookies:
                     starting.create_task(stack.enter_async_context(bookie))
         except ExceptionGroup as errors:
             raise _first(errors) from errors
-        yield runtime, patient, bookies
+        yield runtime, cluster.store, bookies
 
 
 async def _open_cluster(
@@ -181,18 +181,8 @@ async def _open_cluster(
         raise unusable(folder.path, error) from error
 
 
-def _bookie_settings(folder: DataFolder, number: int) -> BookieSettings:
-    bookie_id = folder.bookie_id(number)
-    return BookieSettings(
-        folder.bookie(number),
-        host=bookie_id,
-        port=_PORT,
-        bookie_id=bookie_id,
-        folder_token=folder_token,
-        storage=_STORAGE,
-        space=_SPACE,
-        garbage=_GARBAGE,
-    )
+def _load_bookies() -> ModuleType:
+    return import_module("quire.embedded.bookies")
 
 
 def _first(errors: ExceptionGroup[Exception]) -> Exception:
@@ -201,7 +191,7 @@ def _first(errors: ExceptionGroup[Exception]) -> Exception:
 
 
 @contextmanager
-def _explained(bookies: Sequence[Bookie]) -> Iterator[None]:
+def _explained(bookies: Sequence["Bookie"]) -> Iterator[None]:
     """Have a client's errors, which speak of missing bookies, say that those are in this process, and why they fail."""
     try:
         yield

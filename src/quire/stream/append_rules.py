@@ -1,6 +1,7 @@
 """What a stream's writer takes, and what it tells of records that it could not send."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, TXID_MAX
 from quire.errors import (
@@ -15,17 +16,20 @@ from quire.errors import (
 from quire.protocol.transmit import TransmitRule
 from quire.stream.settings import StreamSettings
 
+_BYTES: Final = {bytes}
+
 
 def checked_records(payloads: Sequence[bytes]) -> list[bytes]:
     """The same as bytes, which nobody changes any more."""
     if isinstance(payloads, bytes | bytearray | memoryview | str):
         raise InvalidArgument("several records are a sequence of bytes", hint="Use `append` for a single one.")
     try:
-        frozen = [payload if type(payload) is bytes else bytes(memoryview(payload)) for payload in payloads]
+        frozen = list(payloads)
+        if set(map(type, frozen)) != _BYTES:
+            frozen = [payload if type(payload) is bytes else bytes(memoryview(payload)) for payload in frozen]
     except TypeError as error:
         raise InvalidArgument(f"a record is bytes: {error}", hint="Encode it first.") from error
-    largest = max(map(len, frozen), default=0)
-    if largest > PAYLOAD_BYTES_MAX:
+    if sum(map(len, frozen)) > PAYLOAD_BYTES_MAX and (largest := max(map(len, frozen))) > PAYLOAD_BYTES_MAX:
         raise RecordTooLarge(
             f"a record of {largest} bytes does not fit: {PAYLOAD_BYTES_MAX} is the most",
             bytes=largest,

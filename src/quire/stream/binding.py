@@ -10,8 +10,7 @@ cluster than the one that all others write to.
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 from urllib.parse import quote
 
@@ -42,6 +41,7 @@ from quire.runtime import Runtime, real_runtime
 from quire.stream.settling import settle
 from quire.stream.uri import StreamUri, parse_stream_uri
 from quire.types import Lssn
+from quire.values import dataclass
 
 DEFAULT_LEDGERS: Final = "/ledgers"
 
@@ -255,24 +255,31 @@ def _parsed(uri: str | StreamUri) -> StreamUri:
 
 @asynccontextmanager
 async def open_bound(
-    uri: StreamUri, *, create: bool, settings: StoreSettings | None, runtime: Runtime
+    uri: StreamUri,
+    *,
+    create: bool,
+    settings: StoreSettings | None,
+    runtime: Runtime,
+    store: MetadataStore | None = None,
 ) -> AsyncIterator[tuple[MetadataStore, FoundBinding]]:
-    """The store of a namespace, and its binding.
+    """The store of a namespace, opened unless it is given, and its binding.
 
     With `create` its node is made if it is missing, and, in a store of this machine, bound to the ledgers at the usual
     place if nothing says where they are. No ledger cluster is set up: see `create_namespace`.
     """
-    async with open_store(uri.store, settings=settings, runtime=runtime) as store:
+    async with (
+        open_store(uri.store, settings=settings, runtime=runtime) if store is None else nullcontext(store) as opened
+    ):
         try:
-            found = await resolve_binding(store, uri.path)
+            found = await resolve_binding(opened, uri.path)
         except NotBound:
             if not create or not uri.is_local:
                 raise
-            await write_binding(store, uri.path, binding_for(uri), create=True)
-            found = await resolve_binding(store, uri.path)
+            await write_binding(opened, uri.path, binding_for(uri), create=True)
+            found = await resolve_binding(opened, uri.path)
         if create and found.at != uri.path:
-            await _ensure_node(store, uri.path)
-        yield store, found
+            await _ensure_node(opened, uri.path)
+        yield opened, found
 
 
 async def _ensure_node(store: MetadataStore, path: str) -> None:

@@ -1,10 +1,17 @@
 """Entries of a stream that cannot be read, named by their place in it."""
 
+from collections.abc import Mapping
+
 from quire.errors import DamagedEntry, QuireError
 from quire.telemetry.events import logger
-from quire.types import DLSN, SlotId
+from quire.types import DLSN, Lssn, SlotId
 
 _log = logger("stream")
+
+
+def place_of(stream: str, lssn: Lssn) -> Mapping[str, object]:
+    """What is told of a segment's ledger where one of its copies is bad: with the entry's id that is a DLSN."""
+    return {"stream": stream, "lssn": lssn}
 
 
 def unreadable(stream: str, place: DLSN, error: QuireError) -> DamagedEntry:

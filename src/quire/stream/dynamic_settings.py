@@ -21,11 +21,9 @@ Invariant: a file that cannot be used changes nothing. The last good one counts 
 """
 
 import asyncio
-import difflib
-import tomllib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -34,6 +32,7 @@ from quire.errors import InvalidArgument
 from quire.runtime import Runtime, StrPath
 from quire.stream.settings import StreamSettings
 from quire.telemetry.events import logger
+from quire.values import dataclass
 
 RELOAD_INTERVAL_S: Final = 60.0
 FILE_BYTES_MAX: Final = 1 << 20
@@ -95,6 +94,8 @@ def parse_settings(content: bytes, base: StreamSettings) -> SettingsFile:
 
     `base` are the settings that the tables change: each of them has to make sense on top of it.
     """
+    import tomllib  # Few programs have such a file, and the others do not wait for its format.
+
     try:
         tables = tomllib.loads(content.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -117,6 +118,8 @@ def _checked(name: str, table: object) -> Changes:
 def _value(table: str, name: str, value: object) -> object:
     kind = _KINDS.get(name)
     if kind is None:
+        import difflib  # For mistakes only.
+
         near = difflib.get_close_matches(name, _KINDS, n=1)
         asked = f"Did you mean {near[0]}? " if near else ""
         raise InvalidArgument(

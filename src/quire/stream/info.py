@@ -5,7 +5,6 @@ one with as many segments. The price: of a segment in progress only its beginnin
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream_metadata.lock import member_owner, member_sequence, members_in_order
@@ -13,10 +12,12 @@ from quire.codec.stream_metadata.segment import Segment, Truncation
 from quire.errors import NoSuchNode
 from quire.metadata import MetadataStore
 from quire.metadata.paths import join
+from quire.stream.cold_nodes import ColdNodes, Placed
 from quire.stream.nodes import StreamNodes
 from quire.stream.subscriptions import Subscriptions
 from quire.stream.truncation import first_place, left_of
 from quire.types import DLSN, LedgerId, Lssn
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,12 @@ class SegmentInfo:
 
     completed_at_ms: int | None
     """Since 1970."""
+
+    is_hot: bool = True
+    """Whether bookies have it: the ledger is gone if not."""
+
+    cold_file: str | None = None
+    """Where it is in cold storage, if it is archived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +81,9 @@ class StreamInfo:
 async def read_info(nodes: StreamNodes) -> StreamInfo:
     """Raises `NoSuchStream`, `DamagedMetadata`, and what the metadata store raises."""
     store, paths = nodes.store, nodes.paths
-    stored = [each.segment for each in await nodes.all_segments()]
-    segments = tuple(map(_segment_info, stored))
+    chain = await ColdNodes(store, paths).whole_chain()
+    stored = [placed.stored.segment for placed in chain]
+    segments = tuple(map(_segment_info, chain))
     left = [segment for segment in segments if segment.truncation is not Truncation.TRUNCATED]
     return StreamInfo(
         paths.stream,
@@ -96,8 +104,9 @@ async def read_subscriptions(subscriptions: Subscriptions) -> dict[str, DLSN | N
     return {name: await subscriptions.read(name) for name in sorted(await subscriptions.names())}
 
 
-def _segment_info(segment: Segment) -> SegmentInfo:
-    done = segment.completion
+def _segment_info(placed: Placed) -> SegmentInfo:
+    segment = placed.stored.segment
+    done, file = segment.completion, None if placed.cold is None else placed.cold.cold.file
     has_records = done is not None and done.last_dlsn.entry_id >= 0
     return SegmentInfo(
         segment.lssn,
@@ -110,6 +119,8 @@ def _segment_info(segment: Segment) -> SegmentInfo:
         last_dlsn=done.last_dlsn if done and has_records else None,
         record_count=done.record_count if done else None,
         completed_at_ms=done.completed_at_ms if done else None,
+        is_hot=placed.hot is not None,
+        cold_file=None if file is None else f"{file.root}/{file.name}",
     )
 
 

@@ -9,7 +9,6 @@ Order: depth first, and by name within a level. So a stream comes before those t
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.stream_metadata.names import is_reserved, stream_name
@@ -18,6 +17,7 @@ from quire.errors import InvalidName, NoSuchNode, Unavailable
 from quire.metadata import MetadataStore
 from quire.metadata.paths import join
 from quire.runtime import Clock
+from quire.values import dataclass
 
 _LOOKS_MAX: Final = 64  # Nodes that are looked at together.
 _RETRY_S: Final = 1.0

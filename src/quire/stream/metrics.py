@@ -6,6 +6,7 @@ Nothing is counted for a single record: an entry, or a call, is one step. What e
 `quire.telemetry.names`. All of it belongs to the event loop.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -28,11 +29,22 @@ class StreamMetrics:
         self.completed_segments = registry.counter(names.STREAM_COMPLETED_SEGMENTS_TOTAL)
         self.recovered_segments = registry.counter(names.STREAM_RECOVERED_SEGMENTS_TOTAL)
         self.purged_segments = registry.counter(names.STREAM_PURGED_SEGMENTS_TOTAL)
+        self.archived_segments = registry.counter(names.STREAM_ARCHIVED_SEGMENTS_TOTAL)
+        self.dropped_segments = registry.counter(names.STREAM_DROPPED_SEGMENTS_TOTAL)
+        self.restored_segments = registry.counter(names.STREAM_RESTORED_SEGMENTS_TOTAL)
         self.read_records = registry.counter(names.STREAM_READ_RECORDS_TOTAL)
         self.read_bytes = registry.counter(names.STREAM_READ_BYTES_TOTAL)
         self.damaged_entries = registry.counter(names.STREAM_DAMAGED_ENTRIES_TOTAL)
         self.writers = registry.gauge(names.STREAM_WRITERS)
         self.readers = registry.gauge(names.STREAM_READERS)
+        self._told_slow_s = -math.inf
+
+    def may_tell_slow(self, now_s: float) -> bool:
+        """At most once a second: when everything is slow, a log full of it makes it no faster."""
+        if now_s - self._told_slow_s < 1.0:
+            return False
+        self._told_slow_s = now_s
+        return True
 
     @contextmanager
     def open(self, handles: Gauge) -> Iterator[None]:

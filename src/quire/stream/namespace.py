@@ -20,13 +20,14 @@ from typing import Final, TypeVar
 
 from quire.codec.stream_metadata.names import stream_name
 from quire.codec.stream_metadata.tree import StreamPaths
+from quire.cold import ColdStores
 from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, QuireError
 from quire.ledger.client import open_ledgers
 from quire.ledger.deadlines import Deadline
 from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
-from quire.metadata import ANY_VERSION, StoreSettings, Version
+from quire.metadata import ANY_VERSION, MetadataStore, StoreSettings, Version
 from quire.protocol.placement import Placement
 from quire.runtime import Runtime, StrPath, real_runtime
 from quire.stream.binding import bound_ledgers, open_bound
@@ -154,9 +155,9 @@ class Namespace:
         Returns how many went. The last completed segment stays in any case: the next one goes on from its end. Raises
         `NoSuchStream`, `DamagedMetadata`.
         """
-        paths = self._paths(stream)
+        paths, settings = self._paths(stream), self.settings_for(stream)
         return await self._write(
-            lambda: purge_stream(self.context, paths, before),
+            lambda: purge_stream(self.context, paths, before, settings),
             f"stream {paths.stream!r} is purged",
             "Purge it again: that goes on where this call stopped.",
         )
@@ -305,13 +306,17 @@ async def open_namespace(
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
     copies_max: int | None = None,
+    store: MetadataStore | None = None,
+    cold: ColdStores | None = None,
 ) -> AsyncIterator[Namespace]:
     """Open the namespace at `uri` and the ledger cluster that it is bound to.
 
     With `create` the namespace's node is made if it is missing, and in a store of this machine it is bound to the
     ledgers at `/ledgers` if nothing says where they are. `client_id` is how others see us in locks; unless given, it is
     host and process. `settings_file` is followed as `quire.stream.dynamic_settings` says. `copies_max` is for a cluster
-    that will never have more bookies: settings that ask for more copies get as many as there can be.
+    that will never have more bookies: settings that ask for more copies get as many as there can be. `store` is for
+    who has the namespace's store open already; `cold` is for cold storage whose keys are not in the environment. Who
+    gives one of these closes it.
 
     Raises `InvalidUri`, `NotBound`, `NotInitialised` if there is no ledger cluster where the binding says, and what
     opening a metadata store raises.
@@ -321,7 +326,7 @@ async def open_namespace(
         follow_settings(
             runtime, settings, settings_file, reload_interval_s=reload_interval_s, copies_max=copies_max
         ) as dynamic,
-        open_bound(parsed, create=create, settings=store_settings, runtime=runtime) as (store, found),
+        open_bound(parsed, create=create, settings=store_settings, runtime=runtime, store=store) as (opened, found),
         open_ledgers(
             bound_ledgers(parsed, found),
             settings=ledger_settings or LedgerSettings(),
@@ -330,11 +335,17 @@ async def open_namespace(
             store_settings=store_settings,
             tls=tls,
             runtime=runtime,
+            store=store if parsed.is_local else None,  # Where the ledgers are in the same store by definition.
         ) as ledgers,
     ):
         binding = found.binding.resolved(parsed.authority)
-        context = StreamContext(runtime, store, ledgers, parsed.path, binding, client_id or this_client())
-        yield Namespace(context, parsed, dynamic)
+        stores = cold or ColdStores()
+        context = StreamContext(runtime, opened, ledgers, parsed.path, binding, client_id or this_client(), stores)
+        try:
+            yield Namespace(context, parsed, dynamic)
+        finally:
+            if cold is None:
+                await stores.aclose()
 
 
 def this_client() -> str:

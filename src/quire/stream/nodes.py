@@ -7,12 +7,12 @@ Invariants:
   BegunAtOnce        a segment begins in one transaction: its node appears, its ledger leaves the allocation, and the
                      highest LSSN moves. A ledger that is in the allocation belongs to no segment, and may be deleted.
   CompletedAtOnce    a completed segment takes the place of the one in progress in one transaction.
+  PublishedAtOnce    segments that were written beside the stream become a part of it in one transaction, all of them.
   OurWriteOrNobodys  after a lost answer a node's version is taken over only if the last write of it was ours.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.stream_metadata.segment import (
@@ -50,6 +50,7 @@ from quire.metadata.driver import Op
 from quire.protocol.segments import chain
 from quire.runtime import Clock
 from quire.types import LedgerId, Lssn
+from quire.values import dataclass
 
 _RETRY_S: Final = 0.1
 _RACES_MAX: Final = 100
@@ -119,12 +120,6 @@ class StreamNodes:
             if len(found) == len(names):
                 return found
         raise MetadataUnavailable(f"the segments of {self.paths.stream!r} change faster than they can be read")
-
-    async def rewrite(self, changes: Sequence[tuple[StoredSegment, Segment]]) -> None:
-        """Replace what is said of segments, all at once. Raises `VersionConflict` or `NoSuchNode`: read again."""
-        await self.store.transaction(
-            *(Set(self.paths.segment(old.name), encode_segment(new), old.version) for old, new in changes)
-        )
 
     async def remove(self, stored: StoredSegment) -> None:
         """Forget a segment whose ledger is deleted. Fine if that happened already."""
@@ -241,6 +236,19 @@ class GuardedNodes:
         }
         ops: list[Op] = [Create(path, data), Delete(self.nodes.paths.segment(begun.name), ANY_VERSION)]
         return StoredSegment(name, completed, await self._commit(ops, sets, (path, data)))
+
+    async def publish(self, completed: Sequence[Segment], ops: Sequence[Op], proof: tuple[str, bytes]) -> None:
+        """Completed segments that were never in progress become the end of the chain, together with `ops`.
+
+        `proof` is a node that one of `ops` writes, with bytes that nobody else ever gives it.
+        """
+        creates = [Create(self.nodes.paths.segment(segment_name(each)), encode_segment(each)) for each in completed]
+        done = [each.completion.last_txid for each in completed if each.completion is not None]
+        sets = {
+            self._lssn.path: encode_max_lssn(max([self.max_lssn, *(each.lssn for each in completed)])),
+            self._txid.path: encode_max_txid(max([self.max_txid, *done])),
+        }
+        await self._commit([*ops, *creates], sets, proof)
 
     async def forget(self, begun: StoredSegment) -> None:
         """Remove a segment in progress whose ledger is gone."""

@@ -70,7 +70,7 @@ class Outlet:
         self._timers = Timers()
         self._turning: asyncio.Task[None] | None = None  # Begins, changes or ends segments: one at a time.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._retention = Retention(context, segments.nodes)
+        self._retention = Retention(context, segments.nodes, password=settings.password)
         self.records = self.bytes = self.rolls = 0  # Records and bytes that were acknowledged.
 
     @property
@@ -105,9 +105,8 @@ class Outlet:
 
     def push_nowait(self, call: Pushed) -> None:
         """Queue these records, whether or not the window has room. The caller has asked whether this outlet is open."""
-        size_bytes = sum(call.sizes)
-        self._window.take(len(call.payloads), size_bytes)
-        self._queue.push(call, size_bytes)
+        self._window.take(len(call.payloads), call.size_bytes)
+        self._queue.push(call)
         self._pump_soon()
 
     async def flush(self) -> None:

@@ -6,9 +6,9 @@ nodes and the fences are what counts: a writer that lost its lock without knowin
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream_metadata.names import stream_name
@@ -80,6 +80,34 @@ async def open_stream_writer(
                 keeping.cancel()
                 await asyncio.wait([keeping])
             await _close(writer, drain=drain)
+
+
+class Taken(NamedTuple):
+    """A stream that was taken over. One that has ended takes nothing more, but may be looked at."""
+
+    segments: StreamSegments
+    is_sealed: bool
+
+
+@asynccontextmanager
+async def own_stream(
+    context: StreamContext, stream: str, settings: StreamSettings
+) -> AsyncIterator[Callable[[], Awaitable[Taken]]]:
+    """Own a stream as its writer does, without writing to it. What is yielded takes it over, and may be called again
+    after `WriterFenced`: whoever wrote before is shut out, and what it left is completed.
+
+    Raises what `open_stream_writer` raises, but for `StreamSealed`. How long the block takes is for the caller to say.
+    """
+    paths = context.paths(stream_name(stream))
+
+    async def take_over() -> Taken:
+        segments, last_txid = await _take_over(context, StreamNodes(context.store, paths), settings)
+        return Taken(segments, last_txid == TXID_MAX)
+
+    async with AsyncExitStack() as resources:
+        if settings.write_lock:
+            await _take_lock(context, resources, paths.stream, settings)
+        yield take_over
 
 
 async def _close(writer: StreamWriter, *, drain: bool) -> None:

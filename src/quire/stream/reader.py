@@ -203,7 +203,8 @@ class StreamReader:
         self._check_open()
         if self._next < len(self._batch):
             return
-        await asyncio.sleep(0)  # Whoever waits for nothing else must not keep what is under way waiting.
+        if self._ahead.entries:
+            await asyncio.sleep(0)  # Whoever waits for nothing else must not keep what is under way waiting.
         loop, idle_s = asyncio.get_running_loop(), self._settings.idle_error_s
         ends_s = loop.time() + min(timeout_s, idle_s)
         while self._next >= len(self._batch) and not self._decode_next():

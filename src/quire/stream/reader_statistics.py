@@ -1,8 +1,7 @@
 """What a reader of a stream tells of itself."""
 
-from dataclasses import dataclass
-
 from quire.types import DLSN
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ something about just those. Readers skip it. What becomes of the records becomes
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import repeat
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from quire.codec.stream.limits import RECORD_HEADER_BYTES
 from quire.errors import QuireError
-from quire.types import DLSN, EntryId, Lssn
-
-_new = tuple.__new__  # Half of what `DLSN(…)` costs, and there is one for each record.
+from quire.stream.dlsn_runs import DlsnRuns, PlacedRun
+from quire.types import EntryId, Lssn
 
 
 class Tag(Protocol):
@@ -31,15 +31,6 @@ class Tag(Protocol):
         """What to say of the call's records from `begin` to `end`, which is exclusive."""
 
 
-class PlacedRun(NamedTuple):
-    """Records that follow each other in one entry."""
-
-    lssn: Lssn
-    entry_id: EntryId
-    first_slot: int
-    records: int
-
-
 class Pushed:
     """Records of one call, on their way. With `members` it is a single record that holds so many: a record set.
 
@@ -47,6 +38,7 @@ class Pushed:
     """
 
     __slots__ = (
+        "_ends",
         "_settled",
         "_unacked",
         "is_control",
@@ -54,7 +46,8 @@ class Pushed:
         "members",
         "payloads",
         "sent",
-        "sizes",
+        "sent_bytes",
+        "size_bytes",
         "tag",
         "tag_bytes",
         "txids",
@@ -73,10 +66,25 @@ class Pushed:
         self.payloads, self.txids, self.members = payloads, txids, members
         self.tag, self.is_control, self.is_whole = tag, is_control, is_whole
         self.tag_bytes = 0 if tag is None else RECORD_HEADER_BYTES + tag.size_bytes
-        self.sizes = [RECORD_HEADER_BYTES + len(payload) for payload in payloads]
-        self.sent = 0  # How many of the records are in an entry.
+        self.size_bytes = RECORD_HEADER_BYTES * len(payloads) + sum(map(len, payloads))
+        self.sent = self.sent_bytes = 0  # How many of the records are in an entry, and their bytes.
+        self._ends: list[int] | None = None  # Where each record ends, in bytes from the first on; made when needed.
         self._unacked = len(payloads)
         self._settled: asyncio.Event | None = None
+
+    def fitting(self, room_bytes: int, *, at_least: int) -> tuple[int, int]:
+        """Where the unsent records end that go into so many bytes, and how many bytes they are.
+
+        Those are all, or as many as fit and `at_least` so many. What has to stay whole goes as a whole, or not.
+        """
+        left_bytes = self.size_bytes - self.sent_bytes
+        if left_bytes <= room_bytes or (self.is_whole and at_least):
+            return len(self.payloads), left_bytes
+        if self.is_whole:
+            return self.sent, 0
+        ends = self._ends = self._ends or list(accumulate(RECORD_HEADER_BYTES + len(each) for each in self.payloads))
+        end = max(bisect_right(ends, self.sent_bytes + room_bytes), self.sent + at_least)
+        return end, (ends[end - 1] if end else 0) - self.sent_bytes
 
     def on_acknowledged(self, lssn: Lssn, entry_id: EntryId, first_slot: int, count: int) -> None:
         """The next `count` records are durable in this entry."""
@@ -99,20 +107,19 @@ class Pushed:
 class Call(Pushed):
     """Whoever pushed it awaits `done`: a place for each record."""
 
-    __slots__ = ("_dlsns", "done")
+    __slots__ = ("_runs", "done")
 
     def __init__(self, payloads: Sequence[bytes], txids: Sequence[int], *, members: int = 0) -> None:
         super().__init__(payloads, txids, members=members)
-        self._dlsns: list[DLSN] = []
-        self.done: asyncio.Future[list[DLSN]] = asyncio.get_running_loop().create_future()
+        self._runs: list[PlacedRun] = []
+        self.done: asyncio.Future[DlsnRuns] = asyncio.get_running_loop().create_future()
 
     def on_acknowledged(self, lssn: Lssn, entry_id: EntryId, first_slot: int, count: int) -> None:
-        slots = range(first_slot, first_slot + (self.members or count))
-        self._dlsns += map(_new, repeat(DLSN), zip(repeat(lssn), repeat(entry_id), slots))
+        self._runs.append(PlacedRun(lssn, entry_id, first_slot, self.members or count))
         self._unacked -= count
         if not self._unacked:
             if not self.done.done():
-                self.done.set_result(self._dlsns)
+                self.done.set_result(DlsnRuns(self._runs))
             self._settle()
 
     def fail(self, error: QuireError) -> None:
@@ -177,9 +184,9 @@ class RecordQueue:
         self.bytes = 0
         self.records = 0
 
-    def push(self, call: Pushed, size_bytes: int) -> None:
+    def push(self, call: Pushed) -> None:
         self._calls.append(call)
-        self.bytes += size_bytes
+        self.bytes += call.size_bytes
         self.records += len(call.payloads)
 
     @property
@@ -199,21 +206,11 @@ class RecordQueue:
         taken_records = taken_bytes = used_bytes = 0
         while self._calls:
             call = self._calls[0]
-            begin = end = call.sent
-            part_bytes, room_bytes = 0, entry_bytes - used_bytes - call.tag_bytes
-            if call.is_whole:
-                whole_bytes = sum(call.sizes)
-                if not parts or whole_bytes <= room_bytes:
-                    part_bytes, end = whole_bytes, len(call.sizes)
-            else:
-                for size in call.sizes[begin:] if begin else call.sizes:
-                    if part_bytes + size > room_bytes and (parts or end > begin):
-                        break
-                    part_bytes += size
-                    end += 1
+            begin, room_bytes = call.sent, entry_bytes - used_bytes - call.tag_bytes
+            end, part_bytes = call.fitting(room_bytes, at_least=0 if parts else 1)
             if end > begin:
                 parts.append(Part(call, begin, end))
-                call.sent = end
+                call.sent, call.sent_bytes = end, call.sent_bytes + part_bytes
                 taken_records += end - begin
                 taken_bytes += part_bytes
                 used_bytes += part_bytes + call.tag_bytes

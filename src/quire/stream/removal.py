@@ -1,18 +1,22 @@
 """Delete a stream: its ledgers first, then the nodes of its segments, and in the end all that is left in one step.
 
 Ledgers that no node names any more would stay for ever, so a node goes after its ledger: whoever finds a stream half
-deleted can go on where it was left, by deleting it again. Streams that are nested in this one stay, and so does the
+deleted can go on where it was left, by deleting it again. Files in cold storage go, too, if it can be reached: a stream
+has to be deletable when it is gone for ever. Streams that are nested in this one stay, and so does the
 node that leads to them. (Apache's client takes them along, and leaves their ledgers behind.)
 
 Invariant: what is deleted was there while the lock was ours, so nothing of a later owner's is; and in the last step the
-lock is ours, and nobody began a segment: it deletes our own member of the lock, and the guarded nodes in the versions
-that were read.
+lock is ours, and nobody began a segment or staged a ledger: it deletes our own member of the lock, and the guarded
+nodes in the versions that were read, and fails while a node is there that names a ledger.
 """
 
 import asyncio
+from dataclasses import replace
 from typing import Final
 
+from quire.codec.cold import ColdFile, encode_cold
 from quire.codec.stream_metadata.segment import decode_segment, lssn_of_name
+from quire.codec.stream_metadata.sinks import decode_staged, encode_staged
 from quire.codec.stream_metadata.tree import StreamPaths, decode_allocation
 from quire.errors import (
     DamagedMetadata,
@@ -29,6 +33,8 @@ from quire.errors import (
 from quire.metadata import ANY_VERSION, Delete, HeldLock, MetadataStore, Set
 from quire.metadata.driver import Op
 from quire.metadata.paths import join
+from quire.stream.cold_nodes import read_cold
+from quire.stream.cold_segments import report_left
 from quire.stream.context import StreamContext
 from quire.stream.lock import hold_stream_lock
 from quire.stream.settling import settle
@@ -55,8 +61,10 @@ class _Removal:
 
     def __init__(self, context: StreamContext, paths: StreamPaths, held: HeldLock | None) -> None:
         self._store: MetadataStore = context.store
+        self._context = context
         self._ledgers, self._paths, self._held = context.ledgers, paths, held
         self._begun = False
+        self._silent_roots: set[str] = set()
 
     async def run(self) -> None:
         try:
@@ -78,8 +86,11 @@ class _Removal:
             return  # By us, as the lost answer would have said, or by somebody who does not ask for locks.
         await self._remove_segments()
         await self._remove_allocated()
+        await self._remove_staged()
+        await self._remove_cold()
         await self._prove_lock()
         await self._store.delete_tree(self._paths.subscribers)
+        await self._store.delete_tree(self._paths.sinks)
         await self._store.transaction(*await self._last_step())
 
     async def _prove_lock(self) -> None:
@@ -132,6 +143,58 @@ class _Removal:
             self._begun = True
             await self._ledgers.delete(ledger)
 
+    async def _remove_staged(self) -> None:
+        """Ledgers that were to become segments. Nobody publishes one while the lock is ours."""
+        try:
+            names = (await self._store.children(self._paths.staged)).names
+        except NoSuchNode:
+            return
+        await self._prove_lock()
+        for name in names:
+            path = join(self._paths.staged, name)
+            node = await self._store.get(path)
+            staged = decode_staged(node.data)
+            self._begun = True
+            doomed = await self._store.set(
+                path, encode_staged(replace(staged, doomed=True)), expected=node.stat.version
+            )
+            await self._ledgers.delete(staged.ledger)
+            await self._store.delete(path, expected=doomed.version)
+
+    async def _remove_cold(self) -> None:
+        """Archived segments: their files, as far as cold storage can be reached, and their nodes."""
+        try:
+            names = (await self._store.children(self._paths.cold)).names
+        except NoSuchNode:
+            return
+        await self._prove_lock()
+        self._begun = True
+        for first in range(0, len(names), _AT_ONCE_MAX):
+            stored = [await read_cold(self._store, self._paths, name) for name in names[first : first + _AT_ONCE_MAX]]
+            await self._store.transaction(  # Whoever is about to restore one cannot do so any more.
+                *self._guard(),
+                *(Set(self._paths.cold_segment(each.name), encode_cold(each.cold), each.version) for each in stored),
+            )
+            for each in stored:
+                if each.cold.ledger_left is not None:
+                    await self._ledgers.delete(each.cold.ledger_left)
+                await self._discard_file(each.cold.file)
+            await self._store.transaction(
+                *self._guard(), *(Delete(self._paths.cold_segment(each.name), ANY_VERSION) for each in stored)
+            )
+
+    async def _discard_file(self, file: ColdFile) -> None:
+        """A root that did not answer is not asked again: a call may take a minute, and the lock is held meanwhile."""
+        if file.root in self._silent_roots:
+            report_left(file.root, file.name, "it did not answer before")
+            return
+        try:
+            await self._context.cold.at(file.root).delete(file.name)
+        except QuireError as error:
+            report_left(file.root, file.name, str(error))
+            if isinstance(error, Unavailable):
+                self._silent_roots.add(file.root)
+
     # --- Nodes
 
     async def _last_step(self) -> list[Op]:
@@ -139,7 +202,8 @@ class _Removal:
         ops: list[Op] = []
         for name in (await self._store.children(self._paths.root)).names:
             path = join(self._paths.root, name)
-            if path != self._paths.segments:  # A segment that somebody began keeps it from going.
+            # One that names a ledger, and came just now, keeps the stream from going: the next attempt finds it.
+            if path not in (self._paths.segments, self._paths.staged, self._paths.cold):
                 ops += await self._members(path)
             node = await self._store.get(path)
             ops.append(Delete(path, node.stat.version))

@@ -9,7 +9,6 @@ node is deleted in the version that was read, and a member that joined a lock wo
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.stream_metadata.lock import member_owner
@@ -28,6 +27,7 @@ from quire.metadata import Create, Delete, MetadataStore, Node, Set
 from quire.metadata.driver import Op
 from quire.metadata.paths import join, name_of
 from quire.stream.settling import settle
+from quire.values import dataclass
 
 _READS_MAX: Final = 64  # Nodes that are asked for at once.
 

@@ -1,12 +1,18 @@
 """Which segments a stream has, known from one listing; what each of them is, read when somebody asks.
 
 The name of a segment's node carries its LSSN, so a listing alone tells the chain: a stream of ten thousand segments is
-opened with one request. Names of old writers do not; those nodes are read with the listing, each once.
+opened with one request. Names of old writers do not; those nodes are read with the listing, each once. A stream whose
+first segment is not among them may have archived it: then its cold segments are listed, too.
 
 Invariants:
   ListedAtOnce     first, last and all between are from one listing: no segment is missing or there twice.
   DataIsFresh      what was read of a completed segment counts until the next listing; a segment in progress is read
                    each time it is asked for, as it may be completed, or begun anew with another ledger, at any moment.
+  NothingBetween   what is cold is listed after what is hot. A segment that moves between the two is in one of the
+                   listings, as its cold node is there before, and stays.
+  PurgedIsGone     of what is cold only the newest is looked at with the listing. One that turns out to be purged when
+                   it is read is gone for ever, and so is all before it: see `cold_nodes`.
+  HiddenBefore     nothing cold is listed if the first hot segment is truncated, in part or as a whole.
   CacheIsBounded   no more than `_CACHED_MAX` completed segments are kept.
 """
 
@@ -16,12 +22,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from typing import Final, TypeVar
 
+from quire.codec.cold import ColdSegment
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream_metadata.segment import Segment, decode_segment, lssn_of_name
 from quire.codec.stream_metadata.tree import StreamPaths, decode_max_lssn
 from quire.errors import DamagedMetadata, MetadataUnavailable, NoSuchNode, NoSuchStream, SessionExpired, Unavailable
 from quire.metadata import MetadataStore
+from quire.protocol.segments import FIRST_LSSN
 from quire.runtime import Clock
+from quire.stream.cold_nodes import StoredCold, cold_names, hides_all_before, is_unchanged, read_cold
 from quire.types import Lssn
 
 T = TypeVar("T")
@@ -42,21 +51,27 @@ class SegmentIndex:
         self._store, self._paths, self._clock, self._timeout_s = store, paths, clock, timeout_s
         self._names: dict[Lssn, str] = {}  # In the order of the stream.
         self._lssns: dict[str, Lssn] = {}
-        self._completed: dict[Lssn, Segment] = {}
+        self._cold_names: dict[Lssn, str] = {}  # Of those that are only cold, in order, all before the others.
+        self._purged = Lssn(0)  # The newest of which a cold node was left behind.
+        self._completed: dict[Lssn, Segment | ColdSegment] = {}
 
     # --- The listing
 
     @property
     def first(self) -> Lssn | None:
         """The oldest segment that is left; None if the stream has none."""
-        return next(iter(self._names), None)
+        return next(iter(self._cold_names or self._names), None)
 
     @property
     def last(self) -> Lssn | None:
-        return next(reversed(self._names), None)
+        return next(reversed(self._names or self._cold_names), None)
+
+    def is_cold(self, lssn: Lssn) -> bool:
+        """Whether a segment was only in cold storage when it was listed."""
+        return lssn in self._cold_names
 
     def __contains__(self, lssn: Lssn) -> bool:
-        return lssn in self._names
+        return lssn in self._names or lssn in self._cold_names
 
     async def refresh(self) -> None:
         """List the segments again. Raises `NoSuchStream`, and `DamagedMetadata` if they are no chain."""
@@ -66,19 +81,47 @@ class SegmentIndex:
         for _ in range(_RACES_MAX):
             await self._store.sync()
             names = await self._list()
-            if names == tuple(self._lssns):
-                self._completed.clear()
-                return
             try:
                 lssns = {name: await self._lssn_of(name) for name in names}
+                cold = await self._list_cold(names, min(zip(lssns.values(), lssns, strict=True), default=None))
             except NoSuchNode:
-                continue  # One with an old name has gone, or was completed, since the listing.
-            self._check_chain(sorted(lssns.values()))
-            self._lssns = lssns
-            self._names = {lssn: name for name, lssn in sorted(lssns.items(), key=lambda item: item[1])}
+                continue  # One has gone, or was completed, since the listing.
+            if lssns != self._lssns or cold != self._cold_names:
+                self._check_chain(sorted([*cold, *lssns.values()]))
+                self._lssns, self._cold_names = lssns, cold
+                self._names = {lssn: name for name, lssn in sorted(lssns.items(), key=lambda item: item[1])}
             self._completed.clear()
             return
         raise self._restless()
+
+    async def _list_cold(self, hot_names: tuple[str, ...], first_hot: tuple[Lssn, str] | None) -> dict[Lssn, str]:
+        """The names of those that are only cold. Raises `NoSuchNode` if what is hot has to be listed again."""
+        if first_hot is not None and first_hot[0] == FIRST_LSSN:
+            return {}  # All that ever was is hot.
+        cold = await cold_names(self._store, self._paths)
+        if first_hot is not None:
+            cold = {lssn: name for lssn, name in cold.items() if lssn < first_hot[0]}
+            if first_hot[0] - 1 not in cold:
+                return {}  # What is between was purged, and so was all before it: see `cold_nodes`.
+            if hides_all_before(await self._read(first_hot[1])):
+                return {}
+        # The newest may have been restored meanwhile; it, and what is before a gap, may have been purged.
+        for lssn in [lssn for lssn in reversed(cold) if lssn + 1 not in cold][:2]:
+            if lssn <= self._purged:
+                break
+            stored = await read_cold(self._store, self._paths, cold[lssn])
+            if stored.cold.is_hot:
+                await self._check_purged(stored, hot_names)
+                break
+        return {lssn: name for lssn, name in cold.items() if lssn > self._purged}
+
+    async def _check_purged(self, stored: StoredCold, hot_names: tuple[str, ...]) -> None:
+        """Return if a segment is purged whose cold node says that it is hot, and that is not among these. Raises
+        `NoSuchNode` if it may have moved.
+        """
+        if await self._list() != hot_names or not await is_unchanged(self._store, self._paths, stored):
+            raise NoSuchNode(f"{self._paths.segments!r} has changed", path=self._paths.segments)
+        self._purged = stored.cold.lssn
 
     async def _list(self) -> tuple[str, ...]:
         try:
@@ -107,17 +150,31 @@ class SegmentIndex:
 
     async def segment(self, lssn: Lssn) -> Segment | None:
         """What is known of a segment; None if there is none of this number now. Raises `DamagedMetadata`."""
-        return self._completed.get(lssn) or await self._patiently(lambda: self._segment(lssn))
+        found = await self.located(lssn)
+        return found.segment if isinstance(found, ColdSegment) else found
 
-    async def _segment(self, lssn: Lssn) -> Segment | None:
+    async def located(self, lssn: Lssn) -> Segment | ColdSegment | None:
+        """The same, and for a segment that is only cold also where it is."""
+        return self._completed.get(lssn) or await self._patiently(lambda: self._located(lssn))
+
+    async def _located(self, lssn: Lssn) -> Segment | ColdSegment | None:
         for _ in range(_RACES_MAX):
-            name = self._names.get(lssn)
-            if name is None:
+            name, cold_name = self._names.get(lssn), self._cold_names.get(lssn)
+            if name is None and cold_name is None:
                 return None
             try:
+                if name is None:
+                    assert cold_name is not None
+                    stored = await read_cold(self._store, self._paths, cold_name)
+                    if not stored.cold.is_hot:
+                        self._keep(stored.cold)
+                        return stored.cold
+                    await self._check_purged(stored, tuple(self._lssns))
+                    await self._refresh()
+                    continue
                 segment = await self._read(name)
             except NoSuchNode:
-                await self._refresh()  # Completed meanwhile, and so under another name; or gone.
+                await self._refresh()  # Completed meanwhile, and so under another name; or cold, or restored, or gone.
                 continue
             if segment.lssn != lssn:
                 raise DamagedMetadata(
@@ -148,7 +205,7 @@ class SegmentIndex:
         """Read every segment anew from now on: what was known of it may be old by the time it is needed."""
         self._completed.clear()
 
-    def _keep(self, segment: Segment) -> None:
+    def _keep(self, segment: Segment | ColdSegment) -> None:
         if len(self._completed) >= _CACHED_MAX:
             del self._completed[next(iter(self._completed))]
         self._completed[segment.lssn] = segment

@@ -13,6 +13,7 @@ Invariants:
   NoLedgerLost    a ledger that was made for the stream is in a segment, in the allocation, or deleted.
 """
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final, NamedTuple
 
@@ -30,6 +31,7 @@ from quire.errors import (
 )
 from quire.ledger.reader import LedgerReader
 from quire.ledger.writer import LedgerWriter
+from quire.metadata.driver import Op
 from quire.protocol.segments import next_lssn, start_sequence_id
 from quire.stream.context import StreamContext
 from quire.stream.nodes import GuardedNodes, StoredSegment
@@ -57,6 +59,17 @@ class Begun(NamedTuple):
     resources: AsyncExitStack
 
 
+class Written(NamedTuple):
+    """A sealed ledger that has records, and what a segment of it would say."""
+
+    ledger: LedgerId
+    first_txid: int
+    last_txid: int
+    records: int
+    last_entry: EntryId
+    last_slot: SlotId
+
+
 class StreamSegments:
     """All of a stream's segments that its writer has to know: the last completed one, and those in progress."""
 
@@ -78,6 +91,21 @@ class StreamSegments:
     def max_lssn(self) -> Lssn:
         """The highest that a segment of the stream ever had."""
         return self._guarded.max_lssn
+
+    @property
+    def next_lssn_min(self) -> Lssn:
+        """The least that the next segment may have. Not always one more than `max_lssn`: recovery may have forgotten
+        that segment, or be about to, and its number is given again then.
+        """
+        first = self._context.binding.first_lssn
+        assert first is not None  # The context has a resolved binding.
+        done = [known.segment.lssn for known in self._known if known.segment.completion is not None]
+        return Lssn(max(self.max_lssn, done[-1] + 1 if done else first))
+
+    @property
+    def max_txid(self) -> int:
+        """The highest of any completed segment."""
+        return self._guarded.max_txid
 
     # --- What others left
 
@@ -193,6 +221,48 @@ class StreamSegments:
             await self._context.ledgers.delete(ledger_id)
         except (MetadataOutcomeUnknown, Unavailable) as error:
             _log.warning("stream.ledger_left", stream=self.stream, ledger_id=ledger_id, error=str(error))
+
+    # --- Those that were written beside the stream
+
+    def following(self, ledgers: Sequence[Written], settings: StreamSettings) -> list[Segment]:
+        """The completed segments that these ledgers are if they come next. Nothing is in progress.
+
+        Raises `TxidOutOfOrder`, `StreamSealed`.
+        """
+        binding = self._context.binding
+        assert binding.first_lssn is not None  # The context has a resolved binding.
+        known = [stored.segment for stored in self._known]
+        lssn = next_lssn(known, max_lssn=self._guarded.max_lssn, first_lssn=binding.first_lssn)
+        region, now_ms = settings.region if binding.encode_region else 0, self._context.runtime.clock.wall_ms()
+        segments: list[Segment] = []
+        for written in ledgers:
+            self._check_txid(written.first_txid)
+            self._check_follows(written.first_txid, segments)
+            last = DLSN(lssn, written.last_entry, written.last_slot)
+            completion = Completion(written.last_txid, now_ms, written.records, last)
+            begun = Segment.begun(lssn, written.ledger, written.first_txid, region=region)
+            start = start_sequence_id([*known, *segments], lssn)
+            segments.append(begun.completed(completion, start_sequence_id=start))
+            lssn = Lssn(lssn + 1)
+        return segments
+
+    def _check_follows(self, first_txid: int, segments: list[Segment]) -> None:
+        done = segments[-1].completion if segments else None
+        if done is not None and first_txid < done.last_txid:
+            raise TxidOutOfOrder(
+                f"txid {first_txid} would come behind {done.last_txid} in stream {self.stream!r}",
+                stream=self.stream,
+                txid=first_txid,
+                last_txid=done.last_txid,
+            )
+
+    async def publish(self, segments: Sequence[Segment], ops: Sequence[Op], proof: tuple[str, bytes]) -> None:
+        """Make what `following` returned a part of the stream: see `GuardedNodes.publish`.
+
+        Raises `WriterFenced` if another writer came, or one of `ops` is refused, and what the metadata store raises.
+        """
+        await self._guarded.publish(segments, ops, proof)
+        self._context.metrics.completed_segments.add(len(segments))
 
     async def complete(self, stored: StoredSegment, completion: Completion) -> None:
         """Store where a segment ends. Its ledger is sealed, and all segments before it are completed."""

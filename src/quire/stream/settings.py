@@ -5,7 +5,7 @@ one. All clients of a stream should agree on `digest` and `password`; everything
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal, Self
 
 from quire.codec.stream.compression import Compression
@@ -14,6 +14,7 @@ from quire.codec.stream_metadata.segment import REGION_MAX
 from quire.errors import InvalidArgument
 from quire.protocol.segments import SEGMENT_BYTES_MAX
 from quire.types import DigestType, Quorum
+from quire.values import dataclass
 
 TransmitPolicy = Literal["immediate", "outstanding", "periodic"]
 

@@ -2,7 +2,8 @@
 
     start=DLSN(3, 17, 0)      a position that was stored; it must still be there, and have been there
     start=Txid(1001)          the first record whose txid is not below
-    start=Time(moment)        the first record not older, if txids are times; else the segment that was written then
+    start=Time(moment)        the first record not older, if txids are times; else the segment that was written then.
+                              Behind what is confirmed where all records are older
     start="earliest"          the first record that is neither truncated nor purged
     start="latest"            what is confirmed from now on
 
@@ -12,27 +13,39 @@ segments some dozen are looked at. As text, positions are in `quire.stream.posit
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from quire.codec.cold import ColdSegment
 from quire.codec.stream.entries import decode_entry
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.segment import Segment
-from quire.errors import DamagedEntry, InvalidArgument, MetadataUnavailable, NoSuchLedger, PositionInFuture
+from quire.errors import (
+    DamagedColdFile,
+    DamagedEntry,
+    InvalidArgument,
+    MetadataUnavailable,
+    NoSuchLedger,
+    PositionInFuture,
+)
 from quire.ledger.reader import LedgerReader
 from quire.protocol.segments import FIRST_LSSN
+from quire.stream.cold_segments import open_cold
 from quire.stream.context import StreamContext
-from quire.stream.damage import unreadable
+from quire.stream.damage import place_of, unreadable
 from quire.stream.search import find_txid_in
 from quire.stream.segment_index import SegmentIndex, patiently
 from quire.stream.settings import StreamSettings
 from quire.stream.truncation import Left, first_place, left_of, left_of_purged, position_truncated, shown
 from quire.types import DLSN, NO_ENTRY, EntryId, Lssn, SlotId
+from quire.values import dataclass
 
 _RACES_MAX: Final = 100
+_COLD_RACES_MAX: Final = 3
 _PURGE_PAUSE_S: Final = 0.1
+_TIMES_FROM_MS, _TIMES_END_MS = 10**11, 10**14  # 1973 and 5138: no counter came so far, and microseconds are beyond.
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -110,6 +123,7 @@ class Places:
         while (last := self._index.last) is not None and at.lssn <= last:
             left = await self._left(at)
             if left.has_gap:
+                await self._index.refresh()  # What was truncated meanwhile may have hidden all that is cold.
                 earliest = await self._earliest()
                 if not skip_truncated:
                     raise position_truncated(self._stream, at, earliest)
@@ -123,19 +137,25 @@ class Places:
         first = self._index.first
         if first is not None and at.lssn < first:
             return left_of_purged(at, first=first, first_ever=self._first_ever)
-        segment = await self._segment(at.lssn)
-        left = left_of(segment, at)
-        if left.has_gap and not await self._has_records(segment, at, left.at):
+        located = await self._located(at.lssn)
+        left = left_of(located.segment if isinstance(located, ColdSegment) else located, at)
+        if left.has_gap and not await self._has_records(located, at, left.at):
             return Left(left.at, has_gap=False)
         return left
 
-    async def _has_records(self, segment: Segment, begin: DLSN, end: DLSN) -> bool:
+    async def _has_records(self, segment: Segment | ColdSegment, begin: DLSN, end: DLSN) -> bool:
         """Whether an application would see anything of a segment from `begin` to before `end`.
 
         A recovered segment says that it ends with a control record: whoever read all before that misses nothing.
         """
+        if isinstance(segment, ColdSegment):
+            async with aclosing((await open_cold(self._context, self._stream, segment)).places(begin)) as places:
+                async for place in places:
+                    return place < end
+            return False
         password, recover = self._settings.password, segment.completion is not None
         async with self._context.ledgers.open(segment.ledger_id, password=password, recover=recover) as ledger:
+            ledger.part_of = place_of(self._stream, segment.lssn)
             async for entry_id, payload in ledger.read(max(0, begin.entry_id), None):
                 for record in decode_entry(
                     payload, lssn=segment.lssn, entry_id=entry_id, enveloped=segment.is_enveloped
@@ -208,7 +228,9 @@ class Places:
             return first_place(Lssn(last + 1))
         begin = max(begin, first_place(first))
         found = await self._search(ms, begin)
-        return found.at if found.is_hit else begin
+        if found.is_hit or _TIMES_FROM_MS <= (await self._segment(first)).first_txid < _TIMES_END_MS:
+            return found.at
+        return begin  # Txids tell nothing of times here, so what was written then is somewhere in this segment.
 
     async def _search(self, txid: int, begin: DLSN) -> _Found:
         """The first record from `begin` on whose txid is not below `txid`; else the end of what is confirmed."""
@@ -225,9 +247,9 @@ class Places:
         # A roll begins a segment with the last txid of the one before it, or while records still go there: so those
         # before the last segment that does not begin above may have it, too.
         lssn = last if above is None else Lssn(above - 1)
-        candidates = [await self._segment(lssn)]
+        candidates = [await self._located(lssn)]
         while candidates[0].lssn > begin.lssn:
-            before = await self._segment(Lssn(candidates[0].lssn - 1))
+            before = await self._located(Lssn(candidates[0].lssn - 1))
             if not _may_hold(before, txid):
                 break
             candidates.insert(0, before)
@@ -237,10 +259,14 @@ class Places:
                 return _Found(max(found.at, begin), found.is_hit)
         return _Found(first_place(Lssn(lssn + 1)), is_hit=above is not None)
 
-    async def _search_segment(self, segment: Segment, txid: int) -> _Found | None:
+    async def _search_segment(self, segment: Segment | ColdSegment, txid: int) -> _Found | None:
         """None if nothing of the kind is in the segment, or ever will be."""
+        if isinstance(segment, ColdSegment):
+            place = await (await open_cold(self._context, self._stream, segment)).find_txid(txid)
+            return None if place is None else _Found(place, is_hit=True)
         password, recover = self._settings.password, segment.completion is not None
         async with self._context.ledgers.open(segment.ledger_id, password=password, recover=recover) as ledger:
+            ledger.part_of = place_of(self._stream, segment.lssn)
 
             async def read(entry_id: EntryId) -> list[LogRecord]:
                 try:
@@ -268,10 +294,14 @@ class Places:
     # --- A chain that changes while we look at it
 
     async def _segment(self, lssn: Lssn) -> Segment:
-        segment = await self._index.segment(lssn)
-        if segment is None:
+        located = await self._located(lssn)
+        return located.segment if isinstance(located, ColdSegment) else located
+
+    async def _located(self, lssn: Lssn) -> Segment | ColdSegment:
+        located = await self._index.located(lssn)
+        if located is None:
             raise _MovedError
-        return segment
+        return located
 
     async def _steadily(self, work: Callable[[], Awaitable[DLSN]]) -> DLSN:
         """Do `work`, and again if a segment that it relied on has gone meanwhile. Of one that is purged the ledger goes
@@ -283,8 +313,9 @@ class Places:
                 return await patiently(clock, work, timeout_s=timeout_s)
             except _MovedError:
                 pass
-            except NoSuchLedger:
-                if races == _RACES_MAX:
+            except (NoSuchLedger, DamagedColdFile) as error:
+                # A file that is missing may have been purged a moment ago, or the segment restored.
+                if races == (_RACES_MAX if isinstance(error, NoSuchLedger) else _COLD_RACES_MAX):
                     raise
                 await clock.sleep(_PURGE_PAUSE_S)
             await self._index.refresh()
@@ -302,7 +333,8 @@ def _end_of(ledger: LedgerReader, segment: Segment) -> DLSN:
     return DLSN(segment.lssn, EntryId(ledger.last_add_confirmed + 1), SlotId(0))
 
 
-def _may_hold(segment: Segment, txid: int) -> bool:
+def _may_hold(located: Segment | ColdSegment, txid: int) -> bool:
+    segment = located.segment if isinstance(located, ColdSegment) else located
     return segment.completion is None or segment.completion.last_txid >= txid
 
 

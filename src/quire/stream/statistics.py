@@ -1,8 +1,7 @@
 """What writers and readers of streams tell about themselves."""
 
-from dataclasses import dataclass
-
 from quire.types import DLSN, Lssn
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from quire.codec.stream_metadata.segment import lssn_of_name
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.errors import InvalidArgument, NodeNotEmpty, NoSuchStream, StreamOwned, StreamSealed
 from quire.metadata import MetadataStore
+from quire.stream.cold_nodes import cold_names
 from quire.stream.context import StreamContext
 from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
@@ -44,12 +45,14 @@ async def truncate_stream(
     return await places.earliest()
 
 
-async def purge_stream(context: StreamContext, paths: StreamPaths, before: Txid | None) -> int:
+async def purge_stream(
+    context: StreamContext, paths: StreamPaths, before: Txid | None, settings: StreamSettings
+) -> int:
     """Delete segments that have lower txids only, or without one those that are truncated as a whole."""
     if not (before is None or isinstance(before, Txid)):
         raise InvalidArgument(f"a stream cannot be purged before {before!r}", hint="Give a txid, or nothing.")
     nodes = StreamNodes(context.store, paths)
-    retention, before_it = Retention(context, nodes), await _present(nodes)
+    retention, before_it = Retention(context, nodes, password=settings.password), await _present(nodes)
 
     async def attempt(_: object) -> None:
         await (retention.purge_truncated() if before is None else retention.purge_below(before.value))
@@ -60,7 +63,8 @@ async def purge_stream(context: StreamContext, paths: StreamPaths, before: Txid 
 
 async def _present(nodes: StreamNodes) -> set[Lssn | str]:
     """Which segments there are, whether in progress or completed. Names of old writers stand for themselves."""
-    return {lssn_of_name(name) or name for name in await nodes.segment_names()}
+    hot = {lssn_of_name(name) or name for name in await nodes.segment_names()}
+    return hot | set(await cold_names(nodes.store, nodes.paths))
 
 
 async def seal_stream(context: StreamContext, paths: StreamPaths, settings: StreamSettings) -> None:

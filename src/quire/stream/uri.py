@@ -15,13 +15,13 @@ file. What a path means so never depends on which files there are.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote
 
 from quire.errors import InvalidPath, InvalidUri
 from quire.metadata import MetadataUri, parse_uri
 from quire.metadata.paths import ROOT, check_path
+from quire.values import dataclass
 
 LOCAL: Final = "local"  # What the binding of a namespace in a local store names as servers: that very store.
 

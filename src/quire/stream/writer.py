@@ -13,6 +13,7 @@ from quire.codec.stream.compression import Compression
 from quire.codec.stream.limits import RECORD_HEADER_BYTES, RECORDS_BYTES_MAX
 from quire.codec.stream.record_sets import encode_record_set
 from quire.errors import InvalidArgument, QuireError, RecordTooLarge, WriterFenced
+from quire.ledger.metrics import SLOW_S
 from quire.stream.append_rules import check_txids, checked_records
 from quire.stream.context import StreamContext
 from quire.stream.outlet import Outlet
@@ -21,7 +22,10 @@ from quire.stream.retention import truncate_before
 from quire.stream.segments import StreamSegments
 from quire.stream.settings import StreamSettings
 from quire.stream.statistics import WriterStatistics
+from quire.telemetry.events import logger
 from quire.types import DLSN, Lssn
+
+_log = logger("stream")
 
 
 class StreamWriter:
@@ -48,7 +52,7 @@ class StreamWriter:
     def epoch(self) -> Lssn:
         """The LSSN of the open segment, or the least that the next one may have. Grows with each change of owners."""
         segment = self._outlet.segment
-        return segment.lssn if segment is not None else Lssn(self._segments.max_lssn + 1)
+        return segment.lssn if segment is not None else self._segments.next_lssn_min
 
     def statistics(self) -> WriterStatistics:
         outlet, segment = self._outlet, self._outlet.segment
@@ -75,8 +79,11 @@ class StreamWriter:
         """
         return (await self.append_many((payload,), txids=None if txid is None else (txid,)))[0]
 
-    async def append_many(self, payloads: Sequence[bytes], *, txids: Sequence[int] | None = None) -> list[DLSN]:
-        """Append records in this order, with nothing between them. As `append`, with one wait for all of them."""
+    async def append_many(self, payloads: Sequence[bytes], *, txids: Sequence[int] | None = None) -> Sequence[DLSN]:
+        """Append records in this order, with nothing between them. As `append`, with one wait for all of them.
+
+        A place is made when it is asked for, by number or by iteration: it costs nothing to look at the last one only.
+        """
         records = checked_records(payloads)
         if txids is not None and len(txids) != len(records):
             raise InvalidArgument(f"{len(records)} records have {len(txids)} txids", hint="Give one for each, or none.")
@@ -86,7 +93,7 @@ class StreamWriter:
 
     async def append_set(
         self, payloads: Sequence[bytes], *, txid: int | None = None, compression: str = "none"
-    ) -> list[DLSN]:
+    ) -> Sequence[DLSN]:
         """Append records as one record set: they share one header and one txid, and are compressed together.
 
         Readers take it apart, so that they see records like others. Raises what `append` raises.
@@ -112,11 +119,16 @@ class StreamWriter:
         self._last_txid = check_txids(self.stream, txids, last_txid=self._last_txid)
         return txids
 
-    async def _push(self, make: Callable[[], Call]) -> list[DLSN]:
+    async def _push(self, make: Callable[[], Call]) -> Sequence[DLSN]:
+        asked_s = self._clock.monotonic()
         call = await self._outlet.push(make)  # Txids are given in the order in which records are queued.
         begun_s = self._clock.monotonic()
         dlsns = await call.done
-        self._metrics.append_seconds.observe(self._clock.monotonic() - begun_s)
+        done_s = self._clock.monotonic()
+        self._metrics.append_seconds.observe(done_s - begun_s)
+        if done_s - asked_s > SLOW_S and self._metrics.may_tell_slow(done_s):
+            stage = "window" if begun_s - asked_s > done_s - begun_s else "storage"
+            _log.warning("append.slow", stream=self.stream, seconds=round(done_s - asked_s, 3), stage=stage)
         if self._last_dlsn is None or dlsns[-1] > self._last_dlsn:
             self._last_dlsn = dlsns[-1]
         return dlsns

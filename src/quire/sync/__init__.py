@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from quire import client as async_client
+from quire.cold import ColdStores
 from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
@@ -59,6 +60,7 @@ def connect(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
+    cold: ColdStores | None = None,
     proxy_settings: ProxyClientSettings | None = None,
 ) -> AbstractContextManager[Client]:
     """The streams at `uri`, for a `with` block. See `quire.connect`."""
@@ -75,6 +77,7 @@ def connect(
         store_settings=store_settings,
         tls=tls,
         runtime=runtime,
+        cold=cold,
         proxy_settings=proxy_settings,
     )
     return Opening(lambda: opening, Client, f"the client of {uri}", parent=None)

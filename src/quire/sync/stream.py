@@ -57,12 +57,12 @@ class StreamWriter(Handle):
     def append(self, payload: bytes, *, txid: int | None = None) -> DLSN:
         return self._call(lambda: self._writer.append(payload, txid=txid))
 
-    def append_many(self, payloads: Sequence[bytes], *, txids: Sequence[int] | None = None) -> list[DLSN]:
+    def append_many(self, payloads: Sequence[bytes], *, txids: Sequence[int] | None = None) -> Sequence[DLSN]:
         return self._call(lambda: self._writer.append_many(payloads, txids=txids))
 
     def append_set(
         self, payloads: Sequence[bytes], *, txid: int | None = None, compression: str = "none"
-    ) -> list[DLSN]:
+    ) -> Sequence[DLSN]:
         return self._call(lambda: self._writer.append_set(payloads, txid=txid, compression=compression))
 
     def flush(self) -> None:

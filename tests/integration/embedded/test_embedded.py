@@ -204,6 +204,13 @@ async def test_a_folder_that_may_not_be_written_is_named() -> None:
     assert refused.value.hint
 
 
+async def test_a_folder_of_others_is_told_from_one_that_is_broken() -> None:
+    with pytest.raises(FolderUnusable, match="'/sys/quire' may not be written by this user") as refused:
+        async with quire.connect("file:/sys/quire"):  # Where the kernel alone makes folders.
+            pass
+    assert refused.value.hint == "Give yourself the right to write there, or choose another."
+
+
 async def test_errors_of_the_application_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(BrokenPipeError, match="its own"):
         async with quire.connect(f"file:{tmp_path}"):

@@ -59,7 +59,7 @@ class Appending:
             self._sent = numbers.stop
             self._diary.note("sent", first=numbers.start, end=numbers.stop)
             dlsns: Sequence[DLSN] = await writer.append_many([payload_of(self._author, number) for number in numbers])
-            self._diary.note("acknowledged", first=numbers.start, end=numbers.stop, dlsns=dlsns)
+            self._diary.note("acknowledged", first=numbers.start, end=numbers.stop, dlsns=list(dlsns))
             await at_a_random_moment(0.005, 1.0)
 
 

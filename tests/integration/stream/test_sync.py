@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pytest
@@ -47,7 +47,7 @@ def stream() -> str:
     return next(STREAMS)
 
 
-def write(client: sync.Client, stream: str, txids: range, *, seal: bool = False) -> list[quire.DLSN]:
+def write(client: sync.Client, stream: str, txids: range, *, seal: bool = False) -> Sequence[quire.DLSN]:
     with client.open_writer(stream) as writer:
         dlsns = writer.append_many([b"%d" % txid for txid in txids], txids=txids)
         if seal:

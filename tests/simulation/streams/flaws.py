@@ -9,9 +9,9 @@ begin another segment, and the versions of the stream's nodes refuse that.
 
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from functools import partialmethod
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 from unittest.mock import patch
 
 from quire.codec.stream_metadata.segment import encode_segment, segment_name
@@ -33,11 +33,8 @@ from quire.stream.segments import StreamSegments
 from quire.stream.start import Places
 from quire.stream.truncation import first_place
 from quire.types import DLSN, EntryId, Lssn, SlotId
-from tests.simulation.streams.run import Workload
+from tests.simulation.planted import Flaw, Patch
 from tests.simulation.streams.workloads import WORKLOADS
-
-Patch = AbstractContextManager[object]
-
 
 # --- Taking over
 
@@ -254,18 +251,6 @@ def purge_of_the_last_completed_segment() -> Patch:
         return purged
 
     return patch.object(segment_rules, "_purge", purge)
-
-
-class Flaw(NamedTuple):
-    """A bug, where it should be met, and within how many seeds."""
-
-    plant: Callable[[], Patch]
-    workload: Workload
-    seeds_max: int
-
-    @property
-    def name(self) -> str:
-        return self.plant.__name__
 
 
 FLAWS = [

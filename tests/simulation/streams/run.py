@@ -42,9 +42,9 @@ def mixed(plan: Plan) -> Workload:
     return functools.partial(live, plan=plan)
 
 
-async def live(sim: Simulation, plan: Plan) -> World:
+async def live(sim: Simulation, plan: Plan, stage: type[World] = World) -> World:
     async with sim_cluster(sim) as cluster:
-        world = World(sim, plan, cluster)
+        world = stage(sim, plan, cluster)
         await cluster.store.create(NAMESPACE)
         for bookie in world.bookies:
             await bookie.start()
@@ -68,6 +68,7 @@ async def _act(world: World) -> None:
         ("truncator", plan.truncators, truncate),
     ):
         cast |= {f"{kind}{number}": role for number in range(count)}
+    cast |= world.more_roles()
     slow_links(world, list(cast))
     async with world.context("founder") as context:
         await world.founded(context)
@@ -100,6 +101,7 @@ async def _end(world: World) -> None:
         for name in writers:
             await world.end_client(name)
         await _complete(world, context)
+        await world.settled(context)
         stored = await _stored(world, context)
         world.is_sealed = stored.is_sealed
         world.end = stored.records[-1].dlsn.next_slot() if stored.records else INITIAL_DLSN

@@ -1,12 +1,15 @@
 """The stage of a simulation of streams: a cluster with a namespace, one stream, and its history."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from quire.codec.stream_metadata.binding import NamespaceBinding
 from quire.codec.stream_metadata.tree import StreamPaths
+from quire.cold import ColdStores
+from quire.cold.blocking import at_once
 from quire.ledger.client import open_ledgers
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, open_store
@@ -50,6 +53,7 @@ class World(Stage):
         self.is_sealed = False
         self.ended = asyncio.Event()  # `end` is known.
         self.restarting: set[asyncio.Task[None]] = set()
+        self.cold = ColdStores(run=at_once, memory={})
         self._settings = self._drawn_settings()
 
     def _drawn_settings(self) -> StreamSettings:
@@ -86,7 +90,14 @@ class World(Stage):
             open_ledgers(URI, settings=_LEDGER_SETTINGS, store_settings=STORE_SETTINGS, runtime=runtime) as ledgers,
         ):
             binding = NamespaceBinding("local", "/ledgers").resolved("local")
-            yield StreamContext(runtime, store, ledgers, NAMESPACE, binding, name)
+            yield StreamContext(runtime, store, ledgers, NAMESPACE, binding, name, self.cold)
+
+    def more_roles(self) -> dict[str, Callable[["World", str], Coroutine[Any, Any, None]]]:
+        """Clients beside those of the plan."""
+        return {}
+
+    async def settled(self, context: StreamContext) -> None:
+        """Nobody writes any more, and all segments are completed: the last chance to change something."""
 
     async def founded(self, context: StreamContext) -> None:
         """Create the stream: readers need it to be there."""

@@ -161,7 +161,7 @@ def test_leaving_the_block_ends_the_task_wherever_it_is() -> None:
 
 def test_windows_are_cut_into_runs_that_do_not_keep_the_loop_for_long() -> None:
     sizes = [RUN_BYTES // 2, RUN_BYTES // 2, 1, 3 * RUN_BYTES, 10, 10]
-    runs = _runs_of(SEGMENT, [entry(number, size) for number, size in enumerate(sizes)])
+    runs = _runs_of(SEGMENT.lssn, [entry(number, size) for number, size in enumerate(sizes)], is_enveloped=True)
     assert [[each.entry_id for each in run.entries] for run in runs] == [[0, 1], [2], [3], [4, 5]]
     assert [run.size_bytes for run in runs] == [RUN_BYTES, 1, 3 * RUN_BYTES, 20]
     assert [run.after.entry_id for run in runs] == [2, 3, 4, 6]

@@ -104,8 +104,10 @@ async def unchecked(bookie: SimBookie) -> None:
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
-def test_copies_that_fail_their_digest_are_read_elsewhere(copies: int) -> None:
-    """Of an entry that is damaged on all three bookies nothing is left: that is told, or skipped."""
+def test_copies_that_fail_their_digest_are_read_elsewhere(copies: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Each bookie with a bad copy is told, with the entry's place in the stream. Of an entry that is damaged on all
+    three bookies nothing is left: that is told, or skipped.
+    """
 
     async def check(world: ReaderWorld) -> None:
         segment = await world.stream.begin()
@@ -115,11 +117,28 @@ def test_copies_that_fail_their_digest_are_read_elsewhere(copies: int) -> None:
         codec = EntryCodec(segment.segment.ledger_id, digest_for(DigestType.CRC32, b""))
         payload = b"not what was written"
         body = codec.prefix(EntryId(2), payload, lac=EntryId(1), length=0) + payload[:-1] + b"!"
-        for bookie in world.cluster.bookies[:copies]:
-            await unchecked(bookie)
-            await plant(world, bookie, segment.segment.ledger_id, 2, body)
+        readers = world.context.ledgers
+        readers.settings = replace(readers.settings, batch_reads=False)  # In the order of places.
+        places = (await readers.ledgers_metadata.read(segment.segment.ledger_id)).metadata.fragments[0].bookies
+        bookies = {bookie.host.name: bookie for bookie in world.cluster.bookies}
+        asked = [*places[2:], *places[:2]]
+        for name in asked[:copies]:
+            await unchecked(bookies[name])
+            await plant(world, bookies[name], segment.segment.ledger_id, 2, body)
+        caplog.clear()
         if copies < 3:
-            assert await world.read(5) == world.stream.records
+            for _ in range(2):
+                assert await world.read(5) == world.stream.records
+        else:
+            with pytest.raises(DamagedEntry):
+                await world.read(5)
+        told = [record.facts for record in caplog.records if "ledger.damaged_copy" in record.message]  # type: ignore[attr-defined]
+        assert [facts["bookie"] for facts in told] == asked[:copies], "each once"
+        for facts in told:
+            assert (facts["stream"], facts["lssn"], facts["entry_id"]) == (world.stream.name, 1, 2)
+            assert facts["ledger_id"] == segment.segment.ledger_id
+            assert facts["error"] == f"entry 2 of ledger {segment.segment.ledger_id} does not match its digest"
+        if copies < 3:
             return
         async with world.open() as reader:
             assert await take(reader, 2) == world.stream.records[:2]
@@ -130,6 +149,7 @@ def test_copies_that_fail_their_digest_are_read_elsewhere(copies: int) -> None:
             assert await take(reader, 4) == world.stream.records[:2] + world.stream.records[3:]
             assert reader.statistics().damaged_entries == 1
 
+    caplog.set_level(logging.WARNING, logger="quire")
     on_stream(check, seeds=1)
 
 

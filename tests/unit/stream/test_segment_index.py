@@ -3,14 +3,17 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.streams.cluster import URI
 
+from quire.codec.cold import ColdFile, ColdSegment, encode_cold
 from quire.codec.stream_metadata.segment import Completion, Segment, encode_segment, segment_name
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.errors import DamagedMetadata, MetadataUnavailable, NoSuchStream
-from quire.metadata import ANY_VERSION, Create, Delete, MetadataStore, open_store
+from quire.metadata import ANY_VERSION, Create, Delete, MetadataStore, Set, open_store
+from quire.stream.cold_nodes import StoredCold, read_cold
 from quire.stream.segment_index import SegmentIndex
 from quire.testing import Simulation, sim_cluster, sim_tree, simulate
 from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId
@@ -205,5 +208,133 @@ def test_a_store_out_of_reach_is_tried_for_a_while() -> None:
         sim_tree_of.stall("reader", 100.0)
         with pytest.raises(MetadataUnavailable):
             await tree.index.refresh()
+
+    on_tree(check)
+
+
+# --- Cold segments
+
+
+def cold(lssn: int, *, is_hot: bool = False) -> ColdSegment:
+    file = ColdFile("memory:a", f"ns/s/{lssn}.parquet", 100, "0" * 64, 10, "0" * 64, 1, 2)
+    return ColdSegment(segment(lssn), file, 0, is_hot)
+
+
+async def put_cold(tree: Tree, *archived: ColdSegment) -> None:
+    for each in archived:
+        await tree.store.create(PATHS.cold_segment(segment_name(each.segment)), encode_cold(each), parents=True)
+
+
+def test_a_stream_that_has_all_its_segments_is_listed_with_one_request() -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(*(segment(lssn) for lssn in range(1, 4)))
+        await tree.index.refresh()
+        assert tree.calls == {"sync": 1, "children": 1}
+
+    on_tree(check)
+
+
+def test_a_stream_without_its_first_segments_is_listed_with_one_request_more() -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(*(segment(lssn) for lssn in range(3, 6)))
+        await tree.index.refresh()
+        assert tree.calls == {"sync": 1, "children": 2}
+        assert tree.index.first == 3
+
+    on_tree(check)
+
+
+def test_cold_segments_come_before_the_others() -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(*(segment(lssn) for lssn in range(3, 6)))
+        await put_cold(tree, cold(1), cold(2), cold(3, is_hot=True))
+        await tree.index.refresh()
+        assert (tree.index.first, tree.index.last) == (1, 5)
+        assert [await tree.index.located(Lssn(lssn)) for lssn in (1, 2, 3)] == [cold(1), cold(2), segment(3)]
+        assert await tree.index.segment(Lssn(2)) == segment(2)
+        assert tree.calls["get"] == 5, "the newest cold one and the first hot one once for the listing"
+
+    on_tree(check)
+
+
+def test_a_segment_that_moves_after_the_listing_is_found_where_it_is() -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(*(segment(lssn) for lssn in range(1, 4)))
+        await put_cold(tree, cold(1, is_hot=True))
+        await tree.index.refresh()
+        hot, archived = PATHS.segment(segment_name(segment(1))), PATHS.cold_segment(segment_name(segment(1)))
+        await tree.store.transaction(Delete(hot, ANY_VERSION), Set(archived, encode_cold(cold(1)), ANY_VERSION))
+        assert await tree.index.located(Lssn(1)) == cold(1)
+        tree.index.forget()
+        await tree.store.transaction(
+            Create(hot, encode_segment(segment(1))), Set(archived, encode_cold(cold(1, is_hot=True)), ANY_VERSION)
+        )
+        assert await tree.index.located(Lssn(1)) == segment(1)
+
+    on_tree(check)
+
+
+def test_cold_segments_are_gone_if_one_behind_them_was_purged() -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(*(segment(lssn) for lssn in range(4, 6)))
+        await put_cold(tree, cold(1), cold(2), cold(3, is_hot=True))
+        await tree.index.refresh()
+        assert tree.index.first == 4
+        assert await tree.index.located(Lssn(2)) is None
+
+    on_tree(check)
+
+
+def test_what_is_left_of_purged_segments_before_cold_ones_is_gone_once_it_is_read() -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(*(segment(lssn) for lssn in range(5, 7)))
+        await put_cold(tree, cold(1), cold(2, is_hot=True), cold(3), cold(4))
+        await tree.index.refresh()
+        assert tree.calls["get"] == 2, "only the newest, and the first hot one, are looked at for the listing"
+        assert await tree.index.located(Lssn(2)) is None
+        assert tree.index.first == 3
+        assert await tree.index.located(Lssn(1)) is None
+        await tree.index.refresh()
+        assert tree.index.first == 3
+
+    on_tree(check)
+
+
+@pytest.mark.parametrize("is_hot", [True, False], ids=["purged", "missing"])
+def test_a_gap_in_what_is_cold_is_damage_unless_what_is_before_it_was_purged(is_hot: bool) -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(segment(5))
+        await put_cold(tree, cold(1), cold(2, is_hot=is_hot), cold(4))
+        if is_hot:
+            await tree.index.refresh()
+            assert tree.index.first == 4
+        else:
+            with pytest.raises(DamagedMetadata, match="no chain"):
+                await tree.index.refresh()
+
+    on_tree(check)
+
+
+def test_a_segment_that_is_restored_and_dropped_during_a_listing_is_not_taken_for_purged() -> None:
+    async def check(tree: Tree) -> None:
+        await tree.put(*(segment(lssn) for lssn in range(3, 5)))
+        await put_cold(tree, cold(1), cold(2))
+        hot, archived = PATHS.segment(segment_name(segment(2))), PATHS.cold_segment(segment_name(segment(2)))
+        looks: list[str] = []
+
+        async def move_meanwhile(store: MetadataStore, paths: StreamPaths, name: str) -> StoredCold:
+            looks.append(name)
+            if len(looks) > 1:
+                return await read_cold(store, paths, name)
+            await store.transaction(
+                Create(hot, encode_segment(segment(2))), Set(archived, encode_cold(cold(2, is_hot=True)), ANY_VERSION)
+            )
+            found = await read_cold(store, paths, name)
+            await store.transaction(Delete(hot, ANY_VERSION), Set(archived, encode_cold(cold(2)), ANY_VERSION))
+            return found
+
+        with patch("quire.stream.segment_index.read_cold", move_meanwhile):
+            await tree.index.refresh()
+        assert tree.index.first == 1
 
     on_tree(check)

@@ -105,6 +105,27 @@ def test_a_time_begins_in_the_segment_that_was_written_then() -> None:
     on_stream(check_small, seeds=1)
 
 
+def test_a_time_behind_all_records_begins_behind_them_where_txids_are_times() -> None:
+    """As documents say: nothing there is not older. Method: while the last segment is written, and when it is done."""
+
+    async def check(world: ReaderWorld) -> None:
+        stream, now_ms = world.stream, 1_767_225_600_000
+        stream._txids = 2 * now_ms
+        raw = await stream.begin()
+        await raw.append(b"old", txid=now_ms)
+        await raw.control()
+        async with world.open(start=Time(now_ms + 60_000)) as reader:
+            assert reader.position == place(1, 1)
+            await raw.append(b"new", txid=now_ms + 70_000)
+            await raw.control()
+            assert [record.payload for record in await take(reader, 1)] == [b"new"]
+        await raw.complete(at_ms=now_ms + 90_000)
+        async with world.open(start=Time(now_ms + 80_000)) as reader:
+            assert reader.position == place(2, 0), "completed after that time, but all of its records are older"
+
+    on_stream(check, seeds=1)
+
+
 def test_values_that_name_no_moment_are_refused() -> None:
     with pytest.raises(InvalidArgument):
         Time(datetime(2024, 1, 1))  # noqa: DTZ001 - that is what is refused

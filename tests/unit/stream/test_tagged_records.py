@@ -13,9 +13,10 @@ from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, RE
 from quire.codec.stream.record_sets import encode_record_set
 from quire.errors import AppendOutcomeUnknown, QuireError, RecordTooLarge, TxidOutOfOrder
 from quire.stream.context import StreamContext
+from quire.stream.dlsn_runs import PlacedRun
 from quire.stream.ownership import open_stream_writer
 from quire.stream.reader import open_stream_reader
-from quire.stream.record_queue import Part, PlacedRun, Pushed, RecordQueue, TrackedCall
+from quire.stream.record_queue import Part, Pushed, RecordQueue, TrackedCall
 from quire.stream.writer import StreamWriter
 from quire.types import DLSN, EntryId, Lssn, SlotId
 
@@ -186,6 +187,10 @@ def test_giving_up_tells_everybody_at_once() -> None:
     play(act)
 
 
+def stored_bytes(call: Pushed, begin: int, end: int) -> int:
+    return sum(RECORD_HEADER_BYTES + len(payload) for payload in call.payloads[begin:end])
+
+
 @given(st.data())
 def test_entries_are_filled_as_far_as_they_go_and_never_beyond(data: st.DataObject) -> None:
     """With calls of all kinds: every record once, in order, whole calls whole, and no entry larger than it may be."""
@@ -199,17 +204,23 @@ def test_entries_are_filled_as_far_as_they_go_and_never_beyond(data: st.DataObje
             tag=data.draw(st.sampled_from([None, Marked()])),
             is_whole=data.draw(st.booleans()),
         )
-        queue.push(call, sum(call.sizes))
+        queue.push(call)
         pushed.append(call)
     parts = list[Part]()
     while queue.records:
         before = (queue.records, queue.bytes)
         taken, count, size_bytes = queue.take(150)
         assert (queue.records, queue.bytes) == (before[0] - count, before[1] - size_bytes)
-        used = sum(sum(call.sizes[begin:end]) + call.tag_bytes for call, begin, end in taken)
+        assert size_bytes == sum(stored_bytes(call, begin, end) for call, begin, end in taken)
+        used = size_bytes + sum(part.call.tag_bytes for part in taken)
         assert used <= 150 or len(taken) == 1
         assert used <= 150 or taken[0].call.is_whole or taken[0].end - taken[0].begin == 1
         parts += taken
+        following = next((call for call in pushed if call.sent < len(call.payloads)), None)
+        if following is not None:
+            end = len(following.payloads) if following.is_whole else following.sent + 1
+            tag_bytes = 0 if taken[-1].call is following else following.tag_bytes
+            assert used + tag_bytes + stored_bytes(following, following.sent, end) > 150
     for each_call in pushed:
         own = [(begin, end) for each, begin, end in parts if each is each_call]
         assert [number for begin, end in own for number in range(begin, end)] == list(range(len(each_call.payloads)))

@@ -1,0 +1,38 @@
+"""Bugs to plant into the code that moves segments between hot and cold. A simulation that misses them proves little."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from quire.stream.cold_nodes import ColdNodes, StoredCold
+from quire.stream.nodes import StoredSegment
+from quire.stream.segment_index import SegmentIndex
+from quire.types import Lssn
+
+
+def a_segment_that_moves_is_passed_over() -> AbstractContextManager[Any]:
+    """What is only cold looks as if it was purged."""
+
+    async def nothing(*_: object) -> dict[Lssn, str]:
+        return {}
+
+    return patch.object(SegmentIndex, "_list_cold", nothing)
+
+
+def what_is_dropped_is_as_it_was_archived() -> AbstractContextManager[Any]:
+    """What was truncated since comes back."""
+    drop = ColdNodes.drop
+
+    async def forgetful(self: ColdNodes, hot: StoredSegment, cold: StoredCold, **options: Any) -> StoredCold:
+        return await drop(self, replace(hot, segment=cold.cold.segment), cold, **options)
+
+    return patch.object(ColdNodes, "drop", forgetful)
+
+
+FLAWS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]] = {
+    "what moves is passed over": (a_segment_that_moves_is_passed_over, "rolling"),
+    "truncation is forgotten": (what_is_dropped_is_as_it_was_archived, "truncation"),
+}
+SEEDS_MAX = 24

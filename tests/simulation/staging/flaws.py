@@ -1,0 +1,154 @@
+"""Bugs that sinks could have, each as a patch around a simulation. Nothing of this is ever part of what is shipped."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from quire.codec.stream_metadata.sinks import SinkState, decode_staged
+from quire.errors import NoSuchNode
+from quire.metadata import ANY_VERSION, Delete
+from quire.metadata.paths import join
+from quire.stream import staging, staging_commit, staging_inline
+from quire.stream.nodes import GuardedNodes
+from quire.stream.staging_sinks import StoredSink
+from tests.simulation.staging import clients
+from tests.simulation.staging.run import WORKLOADS
+from tests.simulation.staging.world import Plan
+
+Patch = AbstractContextManager[object]
+
+
+def batches_that_are_not_recognised() -> Patch:
+    """What the sink's node says of a batch is not looked at."""
+    return patch.object(SinkState, "has", lambda self, batch: False)
+
+
+def tags_that_nobody_reads() -> Patch:
+    """A batch whose entry was written, and its node not, is written again."""
+
+    async def as_the_node_says(context: Any, nodes: Any, state: Any, sink: str, password: bytes) -> Any:
+        return state
+
+    for_commits = patch.object(staging_commit, "caught_up", as_the_node_says)
+    return _both(for_commits, patch.object(staging_inline, "caught_up", as_the_node_says))
+
+
+def sink_noted_too_late() -> Patch:
+    """Small batches are appended though no node says from where on tags have to be read."""
+    write = StoredSink.write
+
+    def write_without_since(self: Any, state: Any) -> Any:
+        return write(self, SinkState(state.query, state.batch, state.transactions, state.first, state.last))
+
+    return patch.object(StoredSink, "write", write_without_since)
+
+
+def discarded_without_a_mark() -> Patch:
+    """The ledger goes first, and its node afterwards, whatever happened to it in between."""
+
+    async def discard(context: Any, stream: str, names: Any, *, sink: str | None = None) -> int:
+        paths = context.paths(stream)
+        for name in list(names):
+            try:
+                node = await context.store.get(join(paths.staged, name))
+                await context.ledgers.delete(decode_staged(node.data).ledger)
+                await context.store.delete(join(paths.staged, name), expected=ANY_VERSION)
+            except NoSuchNode:
+                pass
+        return 0
+
+    return patch.object(clients, "discard", discard)
+
+
+def published_in_whatever_version() -> Patch:
+    """A staged node is deleted with the commit even if it was marked meanwhile."""
+    return patch.object(staging_commit, "Delete", lambda path, _: Delete(path, ANY_VERSION))
+
+
+def published_one_by_one() -> Patch:
+    """Each segment appears in a transaction of its own."""
+    publish = GuardedNodes.publish
+
+    async def one_by_one(self: Any, completed: Any, ops: Any, proof: Any) -> None:
+        for each in completed[:-1]:
+            await publish(self, [each], ops[:0] or [ops[0]], proof)
+            ops = [type(ops[0])(ops[0].path, ops[0].data, ANY_VERSION), *ops[1:]] if len(ops) else ops
+        await publish(self, completed[-1:], ops, proof)
+
+    return patch.object(GuardedNodes, "publish", one_by_one)
+
+
+def aborted_though_it_is_published() -> Patch:
+    """What an aborted batch names is deleted, also if the batch is in the stream."""
+    commit = staging_commit.commit_staged
+
+    async def commit_or_delete(context: Any, stream: str, batch: Any, staged: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return await commit(context, stream, batch, staged, *args, **options)
+        except Exception:
+            for each in staged:
+                await context.ledgers.delete(each.ledger)
+            raise
+
+    return patch.object(clients, "commit_staged", commit_or_delete)
+
+
+def ledgers_that_nobody_names() -> Patch:
+    """The node of a staged ledger is deleted as soon as the ledger is sealed: who is to find it then?"""
+    stage = staging.stage
+
+    class _Stage:
+        def __init__(self, context: Any, stream: str, *args: Any) -> None:
+            self._context, self._stream = context, stream
+            self._inner = stage(context, stream, *args)
+
+        async def __aenter__(self) -> Any:
+            self._staging = await self._inner.__aenter__()
+            return self._staging
+
+        async def __aexit__(self, *exc_info: Any) -> Any:
+            result = await self._inner.__aexit__(*exc_info)
+            if self._staging.segment is not None:
+                path = join(self._context.paths(self._stream).staged, self._staging.segment.node)
+                await staging.settle_gone(self._context.store, path)
+            return result
+
+    return patch.object(clients, "stage", _Stage)
+
+
+class _both:  # noqa: N801 - it reads as a word
+    def __init__(self, *patches: Any) -> None:
+        self._patches = patches
+
+    def __enter__(self) -> None:
+        for each in self._patches:
+            each.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        for each in reversed(self._patches):
+            each.stop()
+
+
+class Flaw(NamedTuple):
+    """A bug, where it should be met, and within how many seeds."""
+
+    plant: Callable[[], Patch]
+    plan: Plan
+    seeds_max: int
+
+    @property
+    def name(self) -> str:
+        return self.plant.__name__
+
+
+FLAWS = [
+    Flaw(batches_that_are_not_recognised, WORKLOADS["crashes"], 10),
+    Flaw(tags_that_nobody_reads, WORKLOADS["inline"], 30),
+    Flaw(sink_noted_too_late, WORKLOADS["inline"], 30),
+    Flaw(discarded_without_a_mark, WORKLOADS["swept"], 30),
+    Flaw(published_in_whatever_version, WORKLOADS["swept"], 30),
+    Flaw(published_one_by_one, WORKLOADS["crashes"], 10),
+    Flaw(aborted_though_it_is_published, WORKLOADS["lost_answers"], 60),
+    Flaw(ledgers_that_nobody_names, WORKLOADS["calm"], 10),
+]
