@@ -41,12 +41,15 @@ class LocalCluster:
         *options: str,
         data: Path | None = None,
         proxies: int = 0,
+        autorecovery: bool = False,
+        usual_ports: bool = False,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """With so many write proxies, and as many read proxies."""
+        """With so many write proxies, and as many read proxies. Autorecovery is one more process: few tests need it."""
         self.folder, self.data = folder, data or folder / "data"
-        counts = ("--write-proxies", str(proxies), "--read-proxies", str(proxies), "--proxy-port", "0")
-        self._options = (*counts, *options)
+        counts: tuple[str, ...] = ("--write-proxies", str(proxies), "--read-proxies", str(proxies))
+        counts += () if usual_ports else ("--proxy-port", "0")
+        self._options = (*counts, *options, *(() if autorecovery else ("--no-autorecovery",)))
         self._environment = {**environment(folder), **(variables or {})}
         self._output = folder / "up.json"
         self._process: subprocess.Popen[bytes] | None = None

@@ -153,6 +153,9 @@ def _server_command(config: Path) -> list[str]:
         "-XX:TieredStopAtLevel=1",
         "-Dorg.apache.logging.log4j.level=INFO",
         "-Dzookeeper.jmx.log4j.disable=true",
+        # Tests kill the process, never the machine: what it wrote is there without a flush. With one, whoever keeps the
+        # disk busy decides how long every transaction takes, and sessions and deadlines of a few seconds go by.
+        "-Dzookeeper.forceSync=no",
         "-cp",
         str(Path(spark.origin).parent / "jars" / "*"),
         "org.apache.zookeeper.server.quorum.QuorumPeerMain",

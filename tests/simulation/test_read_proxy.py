@@ -29,7 +29,7 @@ from quire.protocol.read_windows import OVERHEAD_BYTES
 from quire.proxy.read.proxy import ReadProxy, open_read_proxy
 from quire.proxy.read.settings import ReadProxySettings
 from quire.rpc.serving.results import dlsn_message, dlsn_of
-from quire.rpc.serving.transport import Caller
+from quire.rpc.serving.transport import Caller, Offering
 from quire.stream.dynamic_settings import follow_settings
 from quire.stream.namespace import Namespace
 from quire.stream.uri import parse_stream_uri
@@ -43,6 +43,7 @@ SEEDS = 50
 _TIME_LIMIT_S = 3000.0
 _PATIENCE_S = 900.0
 _EVENTS = ("appended", "rolled", "failed over", "truncated", "purged", "read", "trouble", "restarted", "lanes met")
+_EVENTS_OF_OFFERS = ("offer taken", "offer refused")
 _EVENTS_OF_MEMORY = ("evicted", "dropped out", "gap told")
 
 
@@ -171,6 +172,9 @@ class Reader:
             request.max_frame_bytes = rng.randrange(1, 400)
         count = 0
         async with aclosing(proxy.read(request, Caller(self.name))) as messages:  # type: ignore[type-var]
+            if self.kind == "offered":
+                assert isinstance(messages, Offering)
+                messages.offer_to(self._take_offered)
             async for message in messages:
                 assert isinstance(message, bytes)
                 count += self._take(pb.ReadEvent.FromString(message))
@@ -188,6 +192,15 @@ class Reader:
             self.position = dlsn_of(response.next)
             await self.run.pause(0.2)
 
+    def _take_offered(self, message: bytes) -> bool:
+        """As a transport that has no room now and then."""
+        if self.run.sim.rng.random() < 0.3:
+            self.run.events["offer refused"] += 1
+            return False
+        self.run.events["offer taken"] += 1
+        self._take(pb.ReadEvent.FromString(message))
+        return True
+
     def _take(self, event: pb.ReadEvent) -> int:
         before = len(self.got)
         if event.HasField("opened") and self.position is None:
@@ -196,6 +209,8 @@ class Reader:
             self.run.events["gap told"] += 1
             self.gaps.append(len(self.got))
         for entry in event.entries:
+            place = (entry.lssn, entry.entry_id)
+            assert self.position is None or place >= self.position[:2], "nothing that is behind the reader comes again"
             found = decode_entry(
                 entry.data, lssn=Lssn(entry.lssn), entry_id=EntryId(entry.entry_id), enveloped=not entry.is_bare
             )
@@ -218,7 +233,7 @@ class Reader:
 
 async def live(sim: Simulation) -> Run:
     rng = sim.rng
-    kinds = ["steady", "restless", "slow", "records", "skip", "fetch", "steady", "restless"]
+    kinds = ["steady", "restless", "slow", "records", "skip", "fetch", "steady", "restless", "offered", "offered"]
     async with (
         stream_cluster(sim, bookies=4) as cluster,
         cluster.context("writer") as writer,
@@ -272,7 +287,7 @@ def test_readers_of_proxies_get_what_was_written(first: int) -> None:
     events: Counter[str] = Counter()
     for seed in range(first, first + 25):
         events += simulate(seed, live, time_limit_s=_TIME_LIMIT_S).events
-    missing = {event for event in (*_EVENTS, *_EVENTS_OF_MEMORY) if not events[event]}
+    missing = {event for event in (*_EVENTS, *_EVENTS_OF_OFFERS, *_EVENTS_OF_MEMORY) if not events[event]}
     assert not missing, f"no seed met {missing}: {events}"
 
 

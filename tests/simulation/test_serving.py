@@ -43,6 +43,7 @@ def test_proxies_keep_their_promises(name: str, seeds: range) -> None:
     ("name", "seed"),
     [
         ("everything", 159),  # A proxy that was shut out of an idle stream, and asked to seal it, kept it for ever.
+        ("balance", 118),  # A proxy that was killed while it gave a stream up; and two lives of a proxy were listed.
     ],
 )
 def test_a_seed_that_found_a_bug(name: str, seed: int) -> None:
@@ -53,13 +54,23 @@ def test_a_seed_that_found_a_bug(name: str, seed: int) -> None:
 def test_the_workloads_are_worth_something() -> None:
     """What should happen does: without it the other tests would prove little."""
     events: Counter[str] = Counter()
-    for name in WORKLOADS:
-        for seed in range(2000, 2003):
-            events += run(seed, WORKLOADS[name])
+    for plan in WORKLOADS.values():
+        for seed in range(2000, 2012):
+            if seed >= 2003 and all(events[fault] for fault in plan.faults):
+                break  # Chance decides which faults there are: a few more seeds, if one has not been drawn.
+            events += run(seed, plan)
     planned = {fault for plan in WORKLOADS.values() for fault in plan.faults}
     assert {fault for fault in planned if not events[fault]} == set()
-    often = {"acknowledged": 800, "shown": 2000, "reader reopened": 200, "segments": 100}
-    some = {"append: AppendOutcomeUnknown": 10, "append: StreamUnavailable": 5, "confirmed": 20, "hidden": 2}
+    often = {"acknowledged": 800, "shown": 2000, "reader reopened": 200, "segments": 100, "full": 50}
+    some = {
+        "append: AppendOutcomeUnknown": 10,
+        "append: StreamUnavailable": 5,
+        "confirmed": 20,
+        "hidden": 2,
+        "ordered": 10,
+        "during a move": 3,
+        "full": 20,
+    }
     missing = {kind: events[kind] for kind, count in (often | some).items() if events[kind] < count}
     assert missing == {}, dict(events)
 

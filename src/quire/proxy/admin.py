@@ -8,28 +8,31 @@ Paths (`/debug` and its parts answer JSON made for people who look for a cause, 
   /readyz           200 while clients should be sent here: it is in the live set, not draining, and its loop is quick
   /metrics          Prometheus
   /debug/NAME       what the proxy tells of itself under that name; /debug lists the names
+  /debug/config     every setting as it is, and where that comes from
+  /debug/tasks      the tasks of the process, and where its event loop was when it was late
   /admin/drain      POST: give up all streams in good order, then stop
+  /admin/loglevel   POST {"level": "DEBUG"}: say more, or less; with "logger": "proxy.write" only there
 
-Whoever reaches the port may use it, so it listens on loopback unless told otherwise.
+Whoever reaches the port may look, so it listens on loopback unless told otherwise. If the proxy asks for tokens, those
+who want to change something have to show one. The answers are made in
+`_admin_paths`, which needs starlette, and is imported for the first client.
 """
 
-import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from typing import Any, Final, Protocol, Self
-
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from quire.proxy.loop_lag import LoopLag
+from quire.rpc.serving.tokens import Tokens
 from quire.runtime import Clock
-from quire.runtime.http_answers import BadRequest, admin_application, metrics_answer
 from quire.runtime.http_server import HttpServer
+from quire.telemetry import names
 from quire.telemetry.events import logger
 from quire.telemetry.metrics import Registry
 
-LAG_MAX_S: Final = 0.25  # A loop that is later than this answers nobody in time.
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
 _log = logger("proxy.admin")
 
 
@@ -56,14 +59,25 @@ class AdminSource(Protocol):
 class ProxyAdmin:
     """Serves a source while its block runs. Raises `OSError` on entry if the address cannot be had."""
 
-    def __init__(self, source: AdminSource, clock: Clock, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._source, self._lag = source, LoopLag(clock)
+    def __init__(
+        self,
+        source: AdminSource,
+        clock: Clock,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tokens: Tokens | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`tokens` are those that may change something; without them everybody may. `config` is what to show of it."""
+        self._source, self._lag, self._tokens, self._config = source, LoopLag(clock), tokens, config
         self._stack = AsyncExitStack()
         self.address: tuple[str, int] = (host, port)
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._lag)
-        server = HttpServer(self._application(), *self.address, name="proxy admin")
+        self._source.metrics.gauge(names.PROXY_LOOP_LAG_S, lambda: self._lag.worst_s)
+        server = HttpServer(self._application, *self.address, name="proxy admin")
         await self._stack.enter_async_context(server)
         self.address = server.address
         _log.info("admin.listening", host=self.address[0], port=self.address[1])
@@ -72,54 +86,7 @@ class ProxyAdmin:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stack.aclose()
 
-    def _application(self) -> Starlette:
-        return admin_application(
-            {
-                "/healthz": {"GET": self._healthz},
-                "/readyz": {"GET": self._readyz},
-                "/metrics": {"GET": self._metrics},
-                "/debug": {"GET": self._names},
-                "/debug/{name}": {"GET": self._debug},
-                "/debug/streams/{stream:path}": {"GET": self._stream},
-                "/admin/drain": {"POST": self._drain},
-            },
-            _log,
-        )
+    def _application(self) -> "Starlette":
+        from quire.proxy._admin_paths import AdminPaths
 
-    async def _healthz(self, request: Request) -> Response:
-        return JSONResponse({"ok": True})
-
-    async def _readyz(self, request: Request) -> Response:
-        reasons = list(self._source.not_ready)
-        if self._lag.worst_s > LAG_MAX_S:
-            reasons.append(f"the event loop was {self._lag.worst_s:.2f} s late in the last {self._lag.window_s:g} s")
-        return JSONResponse({"ok": not reasons, "reasons": reasons}, 503 if reasons else 200)
-
-    async def _metrics(self, request: Request) -> Response:
-        return await metrics_answer(request, self._source.metrics)
-
-    async def _names(self, request: Request) -> Response:
-        return JSONResponse({"names": sorted([*self._source.debug(), "tasks", "loop"])})
-
-    async def _debug(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name == "tasks":
-            tasks = sorted(task.get_name() for task in asyncio.all_tasks())
-            return JSONResponse({"count": len(tasks), "names": tasks})
-        if name == "loop":
-            return JSONResponse({"worst_lag_s": self._lag.worst_s, "window_s": self._lag.window_s})
-        parts = self._source.debug()
-        if name not in parts:
-            raise BadRequest(f"Nothing is called {name!r}; there are: {', '.join(sorted(parts))}.", status=404)
-        return JSONResponse(parts[name])
-
-    async def _stream(self, request: Request) -> Response:
-        stream, streams = request.path_params["stream"], self._source.debug().get("streams", {})
-        if stream not in streams:
-            raise BadRequest(f"Nothing is known here of a stream {stream!r}.", status=404)
-        return JSONResponse(streams[stream])
-
-    async def _drain(self, request: Request) -> Response:
-        _log.info("admin.drain")
-        self._source.ask_to_drain()
-        return JSONResponse({"draining": True}, 202)
+        return AdminPaths(self._source, self._lag, self._tokens, self._config).application()

@@ -10,8 +10,9 @@ from typing import Final
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
 from quire.codec.stream_metadata.segment import Truncation
-from quire.errors import InvalidArgument, StreamExists
+from quire.errors import InvalidArgument, MetadataUnavailable, StreamExists
 from quire.metadata import ANY_VERSION, Version
+from quire.proxy.incarnations import incarnation_of
 from quire.rpc.serving import methods
 from quire.rpc.serving.results import dlsn_message
 from quire.rpc.serving.transport import Caller, Handlers
@@ -22,6 +23,7 @@ from quire.types import DLSN
 
 PAGE_NAMES: Final = 1000  # In one message, unless the caller says otherwise.
 PAGE_NAMES_MAX: Final = 10_000
+_RACES_MAX: Final = 10  # Times that a stream may be deleted and created again while we look at it.
 
 _TRUNCATIONS: Final = {
     Truncation.ACTIVE: pb.ACTIVE,
@@ -93,7 +95,14 @@ class Catalog:
 
     async def get_stream(self, request: pb.StreamRequest, caller: Caller) -> pb.GetStreamResponse:
         self._check(request.namespace)
-        return info_message(await self._namespace.stream_info(request.stream))
+        context = self._namespace.context
+        paths = context.paths(stream_name(request.stream))
+        for _ in range(_RACES_MAX):
+            before = await incarnation_of(context.store, paths)
+            info = await self._namespace.stream_info(request.stream)
+            if await incarnation_of(context.store, paths) == before:
+                return info_message(info, str(before))
+        raise MetadataUnavailable(f"stream {paths.stream!r} is deleted and created again all the time")
 
     async def list_streams(
         self, request: pb.ListStreamsRequest, caller: Caller
@@ -133,8 +142,9 @@ class Catalog:
         check_namespace(self._namespace, name)
 
 
-def info_message(info: StreamInfo) -> pb.GetStreamResponse:
+def info_message(info: StreamInfo, incarnation: str) -> pb.GetStreamResponse:
     return pb.GetStreamResponse(
+        incarnation=incarnation,
         stream=info.stream,
         segments=_segment_messages(info.segments),
         first_dlsn=_place(info.first_dlsn),

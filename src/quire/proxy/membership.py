@@ -18,7 +18,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, Self
 
 from quire.codec.pb import quire_v1_pb2 as pb
@@ -36,6 +35,7 @@ from quire.metadata.driver import SessionEvent
 from quire.metadata.paths import join
 from quire.runtime import Clock
 from quire.telemetry.events import logger
+from quire.values import dataclass
 
 WRITE_PROXIES: Final = ".write_proxy"
 READ_PROXIES: Final = ".read_proxy"
@@ -158,7 +158,9 @@ class LiveSet:
                 await self._clock.sleep(_RETRY_S)
 
     async def _read(self) -> frozenset[Member]:
-        return frozenset((await self._nodes()).values())
+        """Of a proxy that was started again the newest life: the session of the one before may not be over yet."""
+        newest = {member.address: member for _, member in sorted((await self._nodes()).items())}
+        return frozenset(newest.values())
 
     async def _nodes(self) -> dict[str, Member]:
         """By the names of their nodes. What cannot be read is nobody."""

@@ -14,12 +14,12 @@ Invariants:
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from quire.codec.wire.codes import Status
 from quire.errors import QuireError
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 if TYPE_CHECKING:
     from quire.rpc.channel import BookieChannel

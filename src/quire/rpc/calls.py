@@ -8,11 +8,11 @@ Invariants:
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 from quire.codec.wire.v3_messages import Operation
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ Invariants:
 from collections.abc import Iterator
 from typing import Final, TypeVar, cast
 
-from quire.codec.wire import v2, v3
+from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
 from quire.codec.wire.frames import protocol_version
 from quire.codec.wire.v2_adds import ADD_ANSWER_BYTES, AddRun, decode_add_answers
@@ -66,6 +66,8 @@ class Exchange(Connection):
         may_change: bool = False,
     ) -> A:
         """A request of version 3 and its answer, which is an `A`: the decoder goes by the operation, as we do."""
+        from quire.codec.wire import v3  # And Google's library: whoever only adds and reads entries needs neither.
+
         number = self._next_number()
         frame = v3.encode_request(number, request, priority=HIGH_PRIORITY if high_priority else 0)
         self._check_size(len(frame))
@@ -142,6 +144,8 @@ class Exchange(Connection):
             self._abort(f"it sent what the protocol does not know: {violation}", violation)
 
     def _on_v3(self, body: memoryview, adds: list[tuple[Status, int]]) -> None:
+        from quire.codec.wire import v3
+
         response = v3.decode_response(body)
         if response.operation is Operation.ADD_ENTRY:
             adds.append((response.status, response.txn_id))

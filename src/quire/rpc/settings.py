@@ -1,10 +1,10 @@
 """What may be tuned about a connection to a bookie."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from quire.codec.wire.frames import FRAME_BYTES_MAX
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 TIMEOUT_S_MAX: Final = 86_400.0  # A day: longer is a mistake in units.
 

@@ -12,7 +12,7 @@ from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import OverCapacity, ProxyOutcomeUnknown, ProxyUnreachable
 from quire.rpc.serving.methods import READ, READ_SESSION, SEAL, WRITE, WRITE_ONCE
 from quire.rpc.serving.settings import CallSettings, ServingSettings
-from quire.rpc.serving.transport import Caller, Channel, Handlers
+from quire.rpc.serving.transport import Caller, Channel, Handlers, Take
 from tests.contract.serving.world import OnWorld, World
 
 
@@ -70,6 +70,31 @@ class Proxy:
             self.closed += 1
 
 
+class Offers:
+    """Responses that are handed out by whoever tests them; the first one is there to be asked for."""
+
+    def __init__(self) -> None:
+        self.take: Take | None = None
+        self._first = True
+
+    def offer_to(self, take: Take) -> None:
+        self.take = take
+
+    def offer(self, number: int) -> bool:
+        assert self.take is not None
+        return self.take(pb.ReadEvent(entries=[pb.Entry(entry_id=number, data=bytes(1000))]).SerializeToString())
+
+    def __aiter__(self) -> "Offers":
+        return self
+
+    async def __anext__(self) -> pb.ReadEvent:
+        if self._first:
+            self._first = False
+            return pb.ReadEvent(entries=[pb.Entry(entry_id=0)])
+        await asyncio.Event().wait()
+        raise AssertionError("nobody wakes it")
+
+
 async def is_alive(channel: Channel) -> None:
     await channel.call(SEAL, pb.StreamRequest(), timeout_s=5)
 
@@ -100,6 +125,41 @@ def test_a_reader_that_stops_holds_its_handler_and_nobody_else(on_world: OnWorld
             assert slow.yielded == stopped_at
             seen = [(await anext(lazy)).entries[0].entry_id for _ in range(2_000)]
             assert seen == list(range(2, 2_002))
+
+    on_world(check)
+
+
+def test_offers_are_taken_in_order_while_there_is_room_and_refused_when_there_is_none(on_world: OnWorld) -> None:
+    """Method: one call is offered more than its window holds and reads nothing. Another one, on the same connection, is
+    offered as much and reads."""
+
+    async def check(world: World) -> None:
+        slow, fast = Offers(), Offers()
+
+        def read(request: Any, caller: Caller) -> Offers:
+            return slow if request.stream == "slow" else fast
+
+        channel = world.channel(await world.serve({**Proxy().handlers(), READ: read}))
+        async with (
+            channel.stream(READ, pb.ReadRequest(stream="slow")) as lazy,
+            channel.stream(READ, pb.ReadRequest(stream="fast")) as quick,
+        ):
+            for events in (lazy, quick):
+                assert (await anext(events)).entries[0].entry_id == 0
+            taken = 0
+            while slow.offer(taken + 1):
+                taken += 1
+            assert taken <= CallSettings().window_bytes // 1000
+            assert not slow.offer(taken + 1), "what was refused is kept, and there is no room yet"
+            for number in range(1, 1000):
+                while not fast.offer(number):
+                    await world.pass_time(0.001)
+                assert (await anext(quick)).entries[0].entry_id == number
+            seen = [(await anext(lazy)).entries[0].entry_id for _ in range(taken)]
+            assert seen == list(range(1, taken + 1))
+            await world.until(lambda: slow.offer(taken + 1), "there is room again")
+            assert (await anext(lazy)).entries[0].entry_id == taken + 1
+        await world.until(lambda: not slow.offer(1) and not fast.offer(1), "calls that are over take nothing")
 
     on_world(check)
 

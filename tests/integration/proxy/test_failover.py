@@ -9,9 +9,12 @@ import os
 import signal
 import time
 from collections import Counter, defaultdict
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
+
+import pytest
 
 import quire
 from quire.app.proxy import SESSION_S
@@ -72,7 +75,9 @@ class History:
         return found
 
 
-async def test_nothing_is_lost_reordered_or_doubled_while_proxies_are_killed(tmp_path: Path) -> None:
+async def test_nothing_is_lost_reordered_or_doubled_while_proxies_are_killed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Goal: who writes through proxies notices of a dead one that some appends take longer, and nothing else.
 
     Method: each client has connections of its own, and appends one record after the other. Every few seconds a proxy
@@ -92,7 +97,8 @@ async def test_nothing_is_lost_reordered_or_doubled_while_proxies_are_killed(tmp
             found = await read_all(direct)
     for history in histories:
         check(history, found[history.stream])
-    report(histories, kills_s)
+    with capsys.disabled() if SECONDS is not None else nullcontext():  # Whoever asks for the long form wants to see it.
+        report(histories, kills_s)
 
 
 async def write(cluster: LocalCluster, history: History, stop: asyncio.Event) -> None:
@@ -184,8 +190,9 @@ def report(histories: list[History], kills_s: list[float]) -> None:
         f" failed: {dict(failures)}"
     )
     if waits_s:
-        p50_s, p99_s = percentile(waits_s, 0.5), percentile(waits_s, 0.99)
+        p50_s, p99_s, promise_s = percentile(waits_s, 0.5), percentile(waits_s, 0.99), SESSION_S + 1
         print(
-            f"{len(waits_s)} failovers: p50 {p50_s:.2f} s, p99 {p99_s:.2f} s, longest {waits_s[-1]:.2f} s;"
-            f" the promise is {SESSION_S + 1:g} s"
+            f"{len(waits_s)} failovers: p50 {p50_s:.2f} s, p99 {p99_s:.2f} s, longest {waits_s[-1]:.2f} s\n"
+            f"promised: p99 within the session timeout of {SESSION_S:g} s and 1 s more, {promise_s:g} s:"
+            f" {'kept' if p99_s <= promise_s else 'NOT KEPT on this machine'}"
         )

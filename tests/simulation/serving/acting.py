@@ -91,10 +91,17 @@ class Acting:
         try:
             written.on_stored(payloads, await writer.append_many(payloads))
             self.events["acknowledged"] += 1
+            self._check_owned()
         except QuireError as error:
             assert not must_succeed, f"NeverFails: {payloads} of {written.name}: {error!r}"
             written.on_failed(payloads, error)
             self.events[f"append: {type(error).__name__}"] += 1
+
+    def _check_owned(self) -> None:
+        owned = {name: len(proxy.table.owned) for name, proxy in self.world.writers.items()}
+        most = self.plan.streams_owned_max
+        assert max(owned.values()) <= most, f"NeverTooMany: {owned}"
+        self.events["full"] += most in owned.values()
 
     # --- Reading
 

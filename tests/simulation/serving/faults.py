@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import QuireError
+from quire.rpc.serving.transport import Caller
 from quire.testing import sim_tree
 from tests.simulation.serving.acting import Acting
+from tests.simulation.serving.orders import Order
+from tests.simulation.serving.world import PORT
 
 _DRAIN_STREAMS_PER_S: Final = 100.0
 _QUIET_S: Final = 0.5
@@ -152,6 +156,84 @@ async def _truncate(acting: Acting) -> None:
             acting.events[f"truncate: {type(error).__name__}"] += 1
 
 
+async def _refuse_new(acting: Acting) -> None:
+    proxy = acting.world.writers[acting.owner(acting.any_stream())]
+    proxy.set_accepting(False)
+    await asyncio.sleep(acting.rng.random())
+    proxy.set_accepting(True)
+
+
+async def _crowd(acting: Acting) -> None:
+    """Give every stream to one proxy, for the balancer to spread them again."""
+    chosen = acting.rng.choice(list(acting.world.writers))
+    target = pb.Owner(host=chosen, port=PORT)
+    for stream in acting.streams:
+        owner = acting.world.writers[acting.owner(stream)]
+        if owner.table.owns(stream) is not None and owner.address.host != chosen:
+            await owner.release(pb.ReleaseRequest(stream=stream, suggested_owner=target), Caller("operator"))
+
+
+def _balancer(acting: Acting) -> str | None:
+    """Who is it, or believes to be."""
+    found = [name for name, proxy in acting.world.writers.items() if proxy.balancer and proxy.balancer.term]
+    return found[0] if found else None
+
+
+async def _ordered(acting: Acting) -> Order | None:
+    """Some stream is being moved because of load, if one is before long."""
+    orders = acting.world.orders
+    await _crowd(acting)
+    orders.given.clear()
+    try:
+        async with asyncio.timeout(2.0):
+            await orders.given.wait()
+    except TimeoutError:
+        return None
+    acting.events["during a move"] += 1
+    await asyncio.sleep(acting.rng.choice([0.0, 0.002, 0.01]) * acting.rng.random())
+    return orders.all[-1]
+
+
+async def _kill_balancer(acting: Acting) -> None:
+    if await _ordered(acting) and (name := _balancer(acting)):
+        await _die(acting, name, 3.0)
+
+
+async def _kill_source(acting: Acting) -> None:
+    if order := await _ordered(acting):
+        for name, proxy in list(acting.world.writers.items()):
+            if proxy.address.instance == order.proxy:
+                await _die(acting, name, 3.0)
+
+
+async def _kill_target(acting: Acting) -> None:
+    if order := await _ordered(acting):
+        await _die(acting, order.target, 3.0)
+
+
+async def _late_balancer(acting: Acting) -> None:
+    """Others are elected, and give orders, while its own are on their way: there are two."""
+    latencies, orders = acting.world.sim.network.link_latency_s, acting.world.orders
+    late: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def on_send(name: str) -> None:
+        if not late.done():
+            late.set_result(name)
+            for other in acting.world.writers:
+                latencies[name, other] = (0.5, 3.0)
+
+    await _crowd(acting)
+    orders.on_send = on_send
+    await asyncio.wait([late], timeout=2.0)
+    orders.on_send = lambda name: None
+    if late.done():
+        acting.events["during a move"] += 1
+        sim_tree(acting.world.cluster).expire_host(late.result())
+        await asyncio.sleep(3.0 * acting.rng.random())
+        for other in acting.world.writers:
+            latencies.pop((late.result(), other), None)
+
+
 _FAULTS: Final[dict[str, Callable[[Acting], Awaitable[None]]]] = {
     "kill_owner": _kill_owner,
     "kill_all": _kill_all,
@@ -169,4 +251,10 @@ _FAULTS: Final[dict[str, Callable[[Acting], Awaitable[None]]]] = {
     "crash_bookies": _crash_bookies,
     "rival": _rival,
     "truncate": _truncate,
+    "refuse_new": _refuse_new,
+    "crowd": _crowd,
+    "kill_balancer": _kill_balancer,
+    "kill_source": _kill_source,
+    "kill_target": _kill_target,
+    "late_balancer": _late_balancer,
 }

@@ -6,19 +6,25 @@ seeds. `acknowledges_what_is_sent` is one of streams: here it is a proxy that te
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from quire.protocol.balancing import Orders, plan_moves
 from quire.protocol.producers import ProducerTable
 from quire.protocol.write_order import StreamOrder
 from quire.proxy.client.appends import BatchRules
 from quire.proxy.client.lane import Lane
 from quire.proxy.client.remote_source import RemoteSource
 from quire.proxy.read.lane import Lane as ReadLane
-from quire.proxy.write import owned_stream
+from quire.proxy.read.reading import Reading
+from quire.proxy.write import balancer, owned_stream
 from quire.proxy.write.answers import unavailable
+from quire.proxy.write.owned_stream import OwnedStream
 from quire.proxy.write.producer_records import Scanned
+from quire.proxy.write.proxy import WriteProxy
 from quire.proxy.write.serving import ServingStream
+from quire.proxy.write.stream_table import StreamTable
 from tests.simulation.serving.plan import Plan
 from tests.simulation.serving.workloads import WORKLOADS
 from tests.simulation.streams.flaws import acknowledges_what_is_sent
@@ -63,6 +69,39 @@ def says_that_nothing_was_stored() -> Patch:
     return patch.object(ServingStream, "_on_settled", on_settled)
 
 
+def an_earlier_balancer_is_obeyed() -> Patch:
+    """A proxy moves streams for whoever once was the balancer."""
+    return patch.object(Orders, "obeys", lambda *_: True)
+
+
+def streams_never_rest() -> Patch:
+    """The balancer moves a stream that has just come."""
+
+    def plan(proxies: Any, settings: Any) -> Any:
+        return plan_moves(proxies, replace(settings, rest_s=0.0))
+
+    return patch.object(balancer, "plan_moves", plan)
+
+
+def a_plan_outlives_its_streams() -> Patch:
+    """A stream that was given up, and acquired again, is moved by a plan from before that."""
+    return patch.object(WriteProxy, "life_of", lambda *_: "")
+
+
+def a_moved_stream_forgets_what_is_under_way() -> Patch:
+    """What is in storage already when a stream is given up is said to be refused."""
+    close = OwnedStream.close
+
+    def closed(self: Any, refusing: Any = None) -> None:
+        if self.serving is not None and refusing is not None:
+            for submission in list(self.serving.in_flight):
+                self.serving._take_out(submission)
+                submission.refuse(refusing(submission))
+        close(self, refusing)
+
+    return patch.object(OwnedStream, "close", closed)
+
+
 # --- The read proxy
 
 
@@ -70,13 +109,27 @@ def lane_skips_a_run_at_a_border() -> Patch:
     """A read proxy loses the first entries of each segment but the first."""
     add = ReadLane._add
 
-    def add_unless_first(self: Any, run: Any) -> None:
+    def add_unless_first(self: Any, run: Any, **how: Any) -> None:
         before = self.__dict__.setdefault("before", run.lssn)
         if run.entries:
             self.before = run.lssn
-        add(self, run._replace(entries=[], size_bytes=0) if run.entries and before != run.lssn else run)
+        add(self, run._replace(entries=[], size_bytes=0) if run.entries and before != run.lssn else run, **how)
 
     return patch.object(ReadLane, "_add", add_unless_first)
+
+
+def what_is_handed_out_is_forgotten() -> Patch:
+    """A read proxy goes on behind a message that no connection took."""
+    offer = Reading._offer
+
+    def offer_to_nobody(self: Any) -> bool:
+        take, self._take = self._take, lambda _: True
+        try:
+            return offer(self)
+        finally:
+            self._take = take
+
+    return patch.object(Reading, "_offer", offer_to_nobody)
 
 
 # --- The client
@@ -119,6 +172,11 @@ def reader_goes_on_one_entry_late() -> Patch:
     return patch.object(RemoteSource, "_on_failure", failure)
 
 
+def takes_whatever_it_is_asked_for() -> Patch:
+    """How many streams a proxy may own is looked at before it has the lock, and not after: others come in between."""
+    return patch.object(StreamTable, "_on_acquired", lambda *_: None)
+
+
 class Flaw(NamedTuple):
     """A bug, where it should be met, and within how many seeds."""
 
@@ -131,6 +189,15 @@ class Flaw(NamedTuple):
         return self.plant.__name__
 
 
+# Every stream is asked for at once, of proxies that have just room for all of them.
+_RUSH = replace(WORKLOADS["over_capacity"], faults={"kill_all": 1}, streams=6, writers=12, readers=1)
+
+# Orders are late again and again, and so many that a later balancer has other streams moved first.
+_MANY_ORDERS = replace(WORKLOADS["balance"].balance, moves_at_once=4, moves_max=8)
+_LATE_ORDERS = replace(
+    WORKLOADS["balance"], faults={"late_balancer": 1}, streams=10, writers=10, readers=2, balance=_MANY_ORDERS
+)
+
 FLAWS = [
     Flaw(producers_are_forgotten, WORKLOADS["crash"], 60),
     Flaw(snapshots_alone_are_read, WORKLOADS["crash"], 60),
@@ -138,7 +205,13 @@ FLAWS = [
     Flaw(acknowledges_what_is_sent, WORKLOADS["storage"], 60),
     Flaw(says_that_nothing_was_stored, WORKLOADS["rivals"], 60),
     Flaw(lane_skips_a_run_at_a_border, WORKLOADS["readers"], 60),
+    Flaw(what_is_handed_out_is_forgotten, WORKLOADS["readers"], 60),
     Flaw(unknown_is_sent_again, WORKLOADS["cold_start"], 80),
     Flaw(only_the_first_is_sent_again_in_order, WORKLOADS["move"], 60),
     Flaw(reader_goes_on_one_entry_late, WORKLOADS["readers"], 60),
+    Flaw(takes_whatever_it_is_asked_for, _RUSH, 60),
+    Flaw(an_earlier_balancer_is_obeyed, _LATE_ORDERS, 120),
+    Flaw(streams_never_rest, WORKLOADS["balance"], 60),
+    Flaw(a_plan_outlives_its_streams, WORKLOADS["balance"], 60),
+    Flaw(a_moved_stream_forgets_what_is_under_way, WORKLOADS["balance"], 60),
 ]

@@ -7,6 +7,7 @@ second. Most of that is appends, of some milliseconds each; time that passes wit
 from dataclasses import dataclass, field
 from typing import Literal
 
+from quire.protocol.balancing import BalanceSettings
 from quire.protocol.rate_limits import RateLimits
 
 Fault = Literal[
@@ -26,6 +27,12 @@ Fault = Literal[
     "crash_bookies",  # One bookie loses power, or as many that no ack quorum is left.
     "rival",  # Somebody without a lock takes the stream over, and writes it.
     "truncate",  # What all readers have read is hidden.
+    "refuse_new",  # The owner takes no further streams for a while.
+    "crowd",  # All streams are given to one proxy.
+    "kill_balancer",  # In the middle of a move.
+    "kill_source",  # The proxy that gives a stream up because of load dies meanwhile.
+    "kill_target",  # The one that is to have it does.
+    "late_balancer",  # The balancer's session is over, it does not know, and its orders arrive late.
 ]
 
 
@@ -55,6 +62,9 @@ class Plan:
     roll_bytes: tuple[int, ...] = (300, 1 << 30)
     """Segments roll at one of these sizes."""
     stream_limits: RateLimits = field(default_factory=RateLimits)
+    proxy_limits: RateLimits = field(default_factory=RateLimits)
+    streams_owned_max: int = 10_000
+    balance: BalanceSettings = field(default=BalanceSettings(is_on=False))
     loss: tuple[float, ...] = (0.0,)
     """How likely it is that a connection breaks, at each piece of data."""
 
@@ -91,6 +101,32 @@ LIMITS = Plan(
     stream_limits=RateLimits(bytes_hard=80.0),  # Of large and small batches the small ones fit more often.
     append_timeout_s=20.0,
     bursts=4,
+    never_fails=True,
+)
+OVER_CAPACITY = Plan(
+    {"kill_owner": 1, "move": 2, "refuse_new": 1},
+    faults_max=3,
+    fault_pause_s=0.4,
+    proxies=3,
+    streams=4,
+    writers=4,
+    readers=4,
+    bursts=4,
+    streams_owned_max=2,  # When one proxy is down the others have just room for all streams.
+    proxy_limits=RateLimits(bytes_hard=150.0),
+    append_timeout_s=20.0,
+    never_fails=True,
+)
+BALANCE = Plan(
+    {"crowd": 2, "kill_balancer": 2, "kill_source": 1, "kill_target": 2, "late_balancer": 3},
+    faults_max=4,
+    fault_pause_s=0.6,
+    proxies=3,
+    streams=5,
+    writers=5,
+    readers=5,
+    bursts=10,
+    balance=BalanceSettings(interval_s=0.3, threshold=0.0, water_mark=0.0, rest_s=0.4, moves_max=4, moves_at_once=2),
     never_fails=True,
 )
 LOSSY = Plan({"reset_owner": 1}, loss=(0.002, 0.005), bursts=5)

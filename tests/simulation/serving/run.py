@@ -47,6 +47,9 @@ async def live(sim: Simulation, plan: Plan) -> Counter[str]:
         close_timeout_s=2.0,
         graceful_period_s=0.2,
         stream_limits=plan.stream_limits,
+        proxy_limits=plan.proxy_limits,
+        streams_owned_max=plan.streams_owned_max,
+        balance=plan.balance,
     )
     sizes = {"writers": plan.proxies, "readers": plan.read_proxies}
     async with served(sim, **sizes, streams=streams, writing=writing, ledgers=_LEDGERS) as world:
@@ -71,6 +74,9 @@ async def live(sim: Simulation, plan: Plan) -> Counter[str]:
 
 async def _end(acting: Acting, readers: list[asyncio.Task[None]]) -> None:
     world = acting.world
+    world.orders.prove(rest_s=acting.plan.balance.rest_s)
+    acting.events["ordered"] += sum(order.is_obeyed for order in world.orders.all)
+    acting.events["order refused"] += sum(not order.is_obeyed for order in world.orders.all)
     world.sim.network.heal()
     world.sim.network.loss_probability = 0.0
     sim_tree(world.cluster).repair()

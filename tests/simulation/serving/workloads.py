@@ -15,13 +15,15 @@ WORKLOADS: dict[str, Plan] = {
     "cold_start": plan.COLD_START,  # 9
     "cut_off": plan.CUT_OFF,  # 10
     "limits": plan.LIMITS,  # 12
+    "over_capacity": plan.OVER_CAPACITY,  # 13
+    "balance": plan.BALANCE,  # 13, when streams are moved because of load.
     "move": plan.MOVE,  # 16 and 17
     "readers": plan.READERS,  # 19
     "truncation": plan.TRUNCATION,  # 20, and rolls under load.
     "lossy": plan.LOSSY,
     "everything": plan.EVERYTHING,
 }
-_SHARES = {"everything": 3.0, "slow": 0.5, "limits": 0.5, "metadata_down": 0.5}
+_SHARES = {"everything": 3.0, "slow": 0.5, "limits": 0.5, "over_capacity": 0.5, "metadata_down": 0.5}
 
 
 def seeds_of(total: int) -> dict[str, range]:

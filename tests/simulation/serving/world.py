@@ -12,22 +12,26 @@ from typing import Any
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, StoreSettings
+from quire.protocol.balancing import BalanceSettings
 from quire.proxy.client.client import ProxyClient, open_proxy_client
 from quire.proxy.client.settings import ProxyClientSettings
 from quire.proxy.read.proxy import open_read_proxy
 from quire.proxy.write.proxy import WriteProxy, open_write_proxy
 from quire.proxy.write.settings import WriteProxySettings
+from quire.rpc.serving.tokens import Tokens
 from quire.runtime import Runtime
 from quire.stream.binding import bind_namespace
 from quire.stream.namespace import Namespace, open_namespace
 from quire.stream.settings import StreamSettings
 from quire.testing import SimBookie, Simulation, sim_cluster, sim_tree, simulate
 from quire.testing.sim_calls import SimTransport, bind_sim
+from tests.simulation.serving.orders import Orders
 
 URI = "distributedlog+memory:simulated/messaging/ns"
 PORT = 7400
 SESSION_S = 2.0
 STREAMS = StreamSettings(call_timeout_s=20.0, lock_timeout_s=5.0)
+UNBALANCED = WriteProxySettings(balance=BalanceSettings(is_on=False))
 STORE = StoreSettings(operation_timeout_s=1.5, session_timeout_s=SESSION_S)
 
 
@@ -42,9 +46,13 @@ class Serving:
     bookies: list[SimBookie] = field(default_factory=list)
     streams: StreamSettings = STREAMS
     """How proxies write."""
-    writing: WriteProxySettings = field(default_factory=WriteProxySettings)
+    writing: WriteProxySettings = UNBALANCED
     ledgers: LedgerSettings | None = None
+    tokens: Tokens | None = None
+    """What proxies ask their clients for, if they do."""
     writers: dict[str, WriteProxy] = field(default_factory=dict)
+    orders: Orders = field(default_factory=Orders)
+    """What balancers wanted."""
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     _shards: dict[str, int] = field(default_factory=dict)
 
@@ -85,6 +93,9 @@ class Serving:
             proxy = await stack.enter_async_context(
                 open_write_proxy(namespace, settings, address=address, transport=transport)
             )
+            if self.tokens is not None:
+                server.require(self.tokens)
+            self.orders.note(proxy)
             await server.start(proxy.handlers())
             await stack.enter_async_context(proxy.join())
             started.set_result(proxy)
@@ -103,6 +114,8 @@ class Serving:
             stack.push_async_callback(server.aclose)
             namespace = await stack.enter_async_context(self._namespace(runtime, name))
             proxy = await stack.enter_async_context(open_read_proxy(namespace, address=pb.Owner(host=name, port=PORT)))
+            if self.tokens is not None:
+                server.require(self.tokens)
             await server.start(proxy.handlers())
             await stack.enter_async_context(proxy.join(shard=shard))
             started.set_result(None)
@@ -132,7 +145,7 @@ class Serving:
         self, host: str = "client", *, settings: StreamSettings = STREAMS, **client_settings: Any
     ) -> AsyncIterator[ProxyClient]:
         runtime = self.sim.host(host).runtime
-        transport = SimTransport(runtime, host)
+        transport = SimTransport(runtime, host, token=client_settings.get("token"))
         seeds = ",".join(f"{name}:{PORT}" for name in self._shards)
         try:
             async with open_proxy_client(

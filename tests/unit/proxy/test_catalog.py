@@ -113,3 +113,19 @@ def test_whoever_has_a_stream_lets_it_go_before_it_is_deleted_or_renamed() -> No
         assert let_go == ["s", "t"]
 
     on_proxy(check, seeds=1)
+
+
+def test_each_creation_of_a_stream_has_an_incarnation_which_its_readers_are_told() -> None:
+    async def check(world: World) -> None:
+        catalog, request = Catalog(world.behind), pb.StreamRequest(stream="s")
+        first = await catalog.get_stream(request, CALLER)
+        await world.write(3)
+        assert (await catalog.get_stream(request, CALLER)).incarnation == first.incarnation != ""
+        reading = world.read()
+        await world.until(lambda: bool(reading.events))
+        assert reading.events[0].opened.incarnation == first.incarnation
+        await catalog.delete_stream(request, CALLER)
+        await catalog.create_stream(pb.CreateStreamRequest(stream="s"), CALLER)
+        assert (await catalog.get_stream(request, CALLER)).incarnation != first.incarnation
+
+    on_proxy(check, seeds=1)

@@ -140,3 +140,23 @@ def test_while_the_store_is_out_of_reach_the_last_known_members_count() -> None:
             await host.spawn(live())
 
     simulate(1, main)
+
+
+@pytest.mark.parametrize("instances", [("i1", "i2"), ("i2", "i1")])
+def test_a_proxy_that_was_started_again_is_listed_in_its_newest_life(instances: tuple[str, str]) -> None:
+    """The session of the one before is not over yet: both nodes are there, and which counts is not left to chance."""
+
+    async def main(sim: Simulation) -> None:
+        before, now = (Member("h1", 4100, 0, instance) for instance in instances)
+        async with sim_cluster(sim):
+            clock = sim.host("a").runtime.clock
+            async with (
+                store_of(sim, "a") as store,
+                store_of(sim, "b") as their_store,
+                LiveSet(store, clock, PATH).join(before),
+                LiveSet(their_store, clock, PATH).join(now),
+                LiveSet(store, clock, PATH) as live,
+            ):
+                assert live.current == {now}
+
+    simulate(1, main)

@@ -12,7 +12,6 @@ Invariants:
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream.limits import RECORD_HEADER_BYTES
 from quire.errors import QuireError
 from quire.types import DLSN
+from quire.values import dataclass
 
 _new = tuple.__new__  # Half of what `DLSN(…)` costs, and there is one for each record.
 

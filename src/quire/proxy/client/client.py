@@ -20,7 +20,7 @@ from typing import Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
-from quire.errors import NoSuchStream, ProxyUnreachable
+from quire.errors import InvalidArgument, NoSuchStream, ProxyUnreachable
 from quire.metadata import ANY_VERSION, Version
 from quire.protocol.ownership_cache import OwnershipCache
 from quire.proxy.client.hosts import Hosts
@@ -30,13 +30,14 @@ from quire.proxy.client.places import info_of, position_message, positions_of
 from quire.proxy.client.reader import open_remote_reader
 from quire.proxy.client.requests import Requests
 from quire.proxy.client.settings import ProxyClientSettings, check_ours, with_overrides
-from quire.proxy.client.uri import ProxyUri, parse_proxy_uri
+from quire.proxy.client.uri import SCHEME, TLS_SCHEME, ProxyUri, parse_proxy_uri
 from quire.proxy.client.watching import Watching
 from quire.proxy.client.writer import ProxyWriter, open_proxy_writer
 from quire.proxy.client.writing import Writing
 from quire.rpc.serving import methods
 from quire.rpc.serving.grpc_channel import GrpcTransport
 from quire.rpc.serving.results import dlsn_of
+from quire.rpc.serving.tls import TlsFiles, client_context
 from quire.rpc.serving.transport import Transport
 from quire.runtime import Runtime, real_runtime
 from quire.stream.info import StreamInfo
@@ -275,6 +276,18 @@ class ProxyClient(Operating):
         return answer
 
 
+def _tls_of(uri: ProxyUri, settings: ProxyClientSettings) -> ssl.SSLContext | None:
+    """What the URI says counts: nobody shall believe that a connection is encrypted which is not."""
+    if uri.is_tls:
+        return client_context(settings.tls or TlsFiles())
+    if settings.tls is not None:
+        raise InvalidArgument(
+            f"{uri.text!r} leads to proxies without TLS, so there is nothing for its files to say",
+            hint=f"Write {TLS_SCHEME}:// in place of {SCHEME}://.",
+        )
+    return None
+
+
 @asynccontextmanager
 async def open_proxy_client(
     uri: str | ProxyUri,
@@ -287,17 +300,18 @@ async def open_proxy_client(
     runtime: Runtime | None = None,
 ) -> AsyncIterator[ProxyClient]:
     """The streams at `uri`, through proxies, for the block. `client_id` is how proxies know us: unless given, it is our
-    host and process. With `tls` connections are encrypted. A `transport` that is given stays open.
+    host and process. With `tls`, or behind `quires:`, connections are encrypted. A `transport` that is given is kept.
 
     Raises `InvalidUri`, `InvalidArgument` for settings that are the proxies' business, or if the proxies serve another
     namespace, and `ProxyUnreachable` if none of them answers within `connect_timeout_s`.
     """
     parsed = parse_proxy_uri(uri) if isinstance(uri, str) else uri
     check_ours(settings)
+    tls = tls or _tls_of(parsed, client_settings)
     runtime, client_id = runtime or real_runtime(), client_id or this_client()
     hosts = Hosts(runtime.clock, namespace=parsed.namespace, seeds=parsed.seeds, blackout_s=client_settings.blackout_s)
     owners = OwnershipCache(streams_max=client_settings.owners_max)
-    carrying = transport or GrpcTransport(runtime, client_id, tls=tls)
+    carrying = transport or GrpcTransport(runtime, client_id, tls=tls, token=client_settings.token)
     try:
         requests = Requests(runtime, carrying, hosts, owners, client_settings)
         writing = Writing(runtime, carrying, hosts, requests, client_settings, client_id=client_id)

@@ -26,6 +26,7 @@ _ADVICE: Final[dict[int, Advice]] = {
     pb.STREAM_NOT_READY: Advice.HERE,
     pb.PREDECESSOR_FAILED: Advice.HERE,
     pb.CHECKSUM_FAILED: Advice.AGAIN,
+    pb.UNAUTHENTICATED: Advice.AGAIN,  # A token that expired may be replaced by now.
     pb.READ_OVERLOADED: Advice.OTHER_PROXY,
     pb.TOO_MANY_STREAMS: Advice.OTHER_PROXY,
     pb.REGION_UNAVAILABLE: Advice.OTHER_PROXY,

@@ -1,7 +1,6 @@
 """What only a client of proxies can do: records under the caller's own numbers, and who owns a stream."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quire.codec.batch_checksum import batch_checksum
 from quire.codec.pb import quire_v1_pb2 as pb
@@ -14,6 +13,7 @@ from quire.rpc.serving.results import error_of
 from quire.stream.append_rules import checked_records
 from quire.stream.settings import StreamSettings
 from quire.types import DLSN, EntryId, Lssn, SlotId
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,15 @@ else is refused, since a program that asks for three copies should not be given 
 """
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Final
 
 from quire.errors import InvalidArgument
 from quire.protocol.redirects import RetryRules
+from quire.rpc.serving.tls import TlsFiles
+from quire.rpc.serving.tokens import Token
 from quire.stream.settings import StreamSettings
+from quire.values import dataclass
 
 OURS: Final = frozenset(
     {
@@ -77,6 +80,13 @@ class ProxyClientSettings:
     """Entries that a read proxy sends in one message."""
 
     # --- Finding proxies
+
+    token: Token | None = None
+    """For proxies that ask for one. A function is asked before each call, so that it can replace one that expires."""
+
+    tls: TlsFiles | None = None
+    """For `quires://`: whose certificates to trust, and which one to show. Without it the system's authorities count,
+    and none is shown."""
 
     connect_timeout_s: float = 10.0
     """Longest time for finding a first proxy when a client is opened."""

@@ -1,16 +1,18 @@
-"""Where proxies are: `quire://host:port[,host:port…]/namespace`.
+"""Where proxies are: `quire://host:port[,host:port…]/namespace`; `quires://` if they are to be called over TLS.
 
 The hosts are only where a client begins to ask: each proxy knows all others. The namespace is the last part of the path
 of the namespace that they serve: `/messaging/team-a` is served as `team-a`.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from quire.errors import InvalidUri
+from quire.values import dataclass
 
 SCHEME: Final = "quire"
+TLS_SCHEME: Final = "quires"
+SCHEMES: Final = (SCHEME, TLS_SCHEME)
 DEFAULT_PORT: Final = 7400
 
 _HINT: Final = "Write quire://host:port/namespace, or several hosts: quire://host1:port,host2:port/namespace."
@@ -26,6 +28,7 @@ class ProxyUri:
     seeds: tuple[str, ...]
     """Proxies to begin with, as `host:port`."""
     namespace: str
+    is_tls: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -34,7 +37,7 @@ class ProxyUri:
 def parse_proxy_uri(text: str) -> ProxyUri:
     """Raises `InvalidUri`, saying what is wrong and how it should look."""
     scheme, _, rest = text.partition(":")
-    if scheme.lower() != SCHEME or not rest.startswith("//"):
+    if scheme.lower() not in SCHEMES or not rest.startswith("//"):
         raise _invalid(text, "is no URI of proxies")
     authority, _, namespace = rest.removeprefix("//").partition("/")
     if not authority:
@@ -45,7 +48,7 @@ def parse_proxy_uri(text: str) -> ProxyUri:
         raise _invalid(text, "names no namespace")
     if not _NAMESPACE.fullmatch(namespace):
         raise _invalid(text, f"names {namespace!r}, which is no namespace: proxies know theirs by one word")
-    return ProxyUri(text, seeds, namespace)
+    return ProxyUri(text, seeds, namespace, is_tls=scheme.lower() == TLS_SCHEME)
 
 
 def _seed(text: str, host: str) -> str:

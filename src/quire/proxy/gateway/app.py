@@ -8,7 +8,6 @@ A stream's name is one segment of a path: a slash in it is sent as `%2F`. So pat
 only then decoded. `serve_gateway` in `quire.proxy.gateway.server` does the serving, too.
 """
 
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
@@ -24,11 +23,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quire.errors import QuireError
+from quire.proxy.gateway.admission import Admission
 from quire.proxy.gateway.clients import StreamClient
 from quire.proxy.gateway.handlers import Handlers
+from quire.proxy.gateway.metrics import AnswerCounts, show_admissions
 from quire.proxy.gateway.problems import Problem, Rejected, problem_of
 from quire.proxy.gateway.settings import GatewaySettings
+from quire.rpc.serving.tokens import Tokens
+from quire.telemetry import names
 from quire.telemetry.events import logger
+from quire.telemetry.metrics import Registry
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -63,11 +67,28 @@ def paths(handlers: Handlers) -> dict[str, dict[str, Handler]]:
 class Gateway:
     """HTTP for the streams of some namespaces, each under the name that it has in paths."""
 
-    def __init__(self, clients: Mapping[str, StreamClient], settings: GatewaySettings | None = None) -> None:
-        self.settings = settings or GatewaySettings()
-        self._handlers = Handlers(clients, self.settings)
-        self._statuses: Counter[int] = Counter()
+    def __init__(
+        self,
+        clients: Mapping[str, StreamClient],
+        settings: GatewaySettings | None = None,
+        *,
+        registry: Registry | None = None,
+        tokens: Tokens | None = None,
+    ) -> None:
+        """What it counts is shown in `registry`, if there is one. With `tokens` each request needs one."""
+        self.settings, self._tokens = settings or GatewaySettings(), tokens
+        self._handlers = Handlers(clients, self.settings, tokens)
+        self._answers = AnswerCounts(registry)
+        if registry is not None:
+            show_admissions(registry, self._admissions, self._handlers.bodies)
+            writers = self._handlers.writers
+            registry.gauge(names.GATEWAY_WRITERS, lambda: sum(len(each.streams) for each in writers.values()))
         self.application = self._application()
+
+    @property
+    def _admissions(self) -> dict[str, Admission]:
+        handlers = self._handlers
+        return {"calls": handlers.calls, "fetches": handlers.fetches, "tails": handlers.tails}
 
     async def aclose(self) -> None:
         """End event streams and waiting reads, let appends end, and close all writers."""
@@ -81,9 +102,9 @@ class Gateway:
     def statistics(self) -> dict[str, Any]:
         """What the gateway does now, and how it answered since it began."""
         handlers = self._handlers
-        admissions = {"calls": handlers.calls, "fetches": handlers.fetches, "tails": handlers.tails}
+        admissions = self._admissions
         return {
-            "answers": {str(status): count for status, count in sorted(self._statuses.items())},
+            "answers": {str(status): count for status, count in self._answers.by_status().items()},
             "under_way": {name: each.used for name, each in admissions.items()},
             "body_bytes": handlers.bodies.used,
             "refused": {name: each.refused for name, each in (*admissions.items(), ("bodies", handlers.bodies))},
@@ -105,19 +126,19 @@ class Gateway:
         )
         application.router.redirect_slashes = False
         application.add_middleware(_AsSent)
-        application.add_middleware(_Counted, statuses=self._statuses)
+        application.add_middleware(_Counted, answers=self._answers)
         return application
 
     def _endpoint(self, handlers: Mapping[str, Handler]) -> ASGIApp:
         """All methods of one path."""
-        return _Endpoint(handlers, self._handlers)
+        return _Endpoint(handlers, self._handlers, self._tokens)
 
 
 class _Endpoint:
     """The one place where errors become answers: a client never sees a traceback, and the log has it."""
 
-    def __init__(self, handlers: Mapping[str, Handler], state: Handlers) -> None:
-        self._handlers, self._state = handlers, state
+    def __init__(self, handlers: Mapping[str, Handler], state: Handlers, tokens: Tokens | None) -> None:
+        self._handlers, self._state, self._tokens = handlers, state, tokens
         self._allow = ", ".join(sorted(handlers))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -134,6 +155,8 @@ class _Endpoint:
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> ASGIApp:
+        if self._tokens is not None:
+            self._tokens.check(request.headers.get("authorization", ""))
         handler = self._handlers.get(request.method)
         if handler is None:
             raise Rejected(
@@ -163,13 +186,13 @@ class _AsSent:
 class _Counted:
     """Counts answers by their status."""
 
-    def __init__(self, app: ASGIApp, statuses: Counter[int]) -> None:
-        self._app, self._statuses = app, statuses
+    def __init__(self, app: ASGIApp, answers: AnswerCounts) -> None:
+        self._app, self._answers = app, answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def counting(message: Any) -> None:
             if message["type"] == "http.response.start":
-                self._statuses[message["status"]] += 1
+                self._answers.count(message["status"])
             await send(message)
 
         await self._app(scope, receive, counting)

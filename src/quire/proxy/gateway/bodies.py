@@ -23,6 +23,7 @@ from quire.types import DLSN
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 
+_EXACT_BELOW: Final = 2.0**53  # From here on a float stands for several whole numbers.
 _RECORD_HINT: Final = 'A record is {"text": "…"} or {"b64": "…"}, perhaps with a "txid".'
 
 
@@ -133,6 +134,8 @@ def _txid(holder: dict[str, Any], shown: str) -> int | None:
 
 
 def _integer(value: Any, shown: str) -> int:
+    if type(value) is float and value.is_integer() and abs(value) < _EXACT_BELOW:
+        value = int(value)  # The same number in JSON, and some programs write it so.
     if type(value) is not int or not 0 <= value <= TXID_LAST:
         raise InvalidArgument(f"{shown} must be a whole number from 0 to {TXID_LAST}")
     return value

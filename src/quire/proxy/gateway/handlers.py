@@ -5,7 +5,7 @@ that is told in `app`.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -46,6 +46,7 @@ from quire.proxy.gateway.reading import fetch
 from quire.proxy.gateway.settings import GatewaySettings
 from quire.proxy.gateway.tail import Tail, until_gone
 from quire.proxy.gateway.writers import SharedWriters
+from quire.rpc.serving.tokens import Tokens
 from quire.stream.start import Txid
 from quire.types import DLSN
 
@@ -60,8 +61,10 @@ _LARGE_HINT: Final = "Send less at a time, or keep large things elsewhere and ap
 class Handlers:
     """The gateway's paths, over the namespaces that it serves."""
 
-    def __init__(self, clients: Mapping[str, StreamClient], settings: GatewaySettings) -> None:
-        self._clients, self._settings = clients, settings
+    def __init__(
+        self, clients: Mapping[str, StreamClient], settings: GatewaySettings, tokens: Tokens | None = None
+    ) -> None:
+        self._clients, self._settings, self._tokens = clients, settings, tokens
         self.writers = {name: SharedWriters(client, settings) for name, client in clients.items()}
         self.calls = Admission("requests", most=settings.calls_max)
         self.fetches = Admission("reads", most=settings.fetches_max)
@@ -120,10 +123,33 @@ class Handlers:
     async def tail(self, request: Request) -> ASGIApp:
         client, _, stream = self._stream(request)
         wanted = tail_of(request.scope["query_string"], request.headers.get("last-event-id"))
+        check = self._token_check(request)
         self.tails.take()
-        tail = Tail(client, stream, wanted, self._settings, stopping=self.stopping, on_closed=self.tails.give_back)
+        tail = Tail(
+            client,
+            stream,
+            wanted,
+            self._settings,
+            check=check,
+            stopping=self.stopping,
+            on_closed=self.tails.give_back,
+        )
         await tail.open()
         return tail
+
+    def _token_check(self, request: Request) -> Callable[[], None]:
+        """Raises once the token of a request that stays open does not count any more."""
+        tokens = self._tokens
+        if tokens is None:
+            return lambda: None
+        known = tokens.check(request.headers.get("authorization", ""))
+
+        def check() -> None:
+            problem = tokens.problem_of(known)
+            if problem is not None:
+                raise problem
+
+        return check
 
     # --- Streams
 

@@ -16,8 +16,11 @@ from quire.proxy.gateway.app import Gateway
 from quire.proxy.gateway.clients import StreamClient
 from quire.proxy.gateway.connection import Watch
 from quire.proxy.gateway.settings import GatewaySettings
+from quire.rpc.serving.tokens import Tokens
 from quire.runtime.http_server import HttpServer
+from quire.telemetry import names
 from quire.telemetry.events import logger
+from quire.telemetry.metrics import Registry
 
 _log = logger("proxy.gateway")
 
@@ -46,17 +49,23 @@ async def serve_gateway(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    registry: Registry | None = None,
+    tokens: Tokens | None = None,
 ) -> AsyncIterator[ServedGateway]:
-    """Serve the namespaces of `clients` while the block runs. Raises `OSError` if the address cannot be had.
+    """Serve the namespaces of `clients` while the block runs. Raises `OSError` if the address cannot be had. What is
+    counted is shown in `registry`. With `tokens` each request needs one.
 
     Whoever reaches the port may use it, so it listens on loopback unless told otherwise.
     """
     settings = settings or GatewaySettings()
-    gateway = Gateway(clients, settings)
+    gateway = Gateway(clients, settings, registry=registry, tokens=tokens)
     try:
         async with Watch(stall_timeout_s=settings.stall_timeout_s) as watch:
+            if registry is not None:
+                registry.counter(names.GATEWAY_BAD_CONNECTIONS_TOTAL, cause="malformed").read = lambda: watch.malformed
+                registry.counter(names.GATEWAY_BAD_CONNECTIONS_TOTAL, cause="cut").read = lambda: watch.cut
             server = HttpServer(
-                gateway.application,
+                lambda: gateway.application,
                 host,
                 port,
                 name="gateway",

@@ -1,8 +1,7 @@
 """What may be tuned about a gateway. What its OpenAPI description promises to clients is fixed: see `limits`."""
 
-from dataclasses import dataclass
-
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

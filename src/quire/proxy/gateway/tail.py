@@ -4,7 +4,8 @@ Reading is driven by sending: the next records are taken when the connection has
 position, and at most `SEND_BUFFER_BYTES_MAX` that wait for it. If it takes nothing at all for a while, the connection
 is cut (`quire.proxy.gateway.connection`); it comes back with the id of the last event, and misses nothing.
 
-Errors before the first event are answers like others; later ones are an event `failure`, and the end.
+Errors before the first event are answers like others; later ones are an event `failure`, and the end. So ends one whose
+token does not count any more: that is asked after each read.
 """
 
 import asyncio
@@ -41,7 +42,8 @@ _HEADERS: Final = [
 
 
 class Tail:
-    """One event stream: `open` it, then it is the answer of a request, and closes itself."""
+    """One event stream: `open` it, then it is the answer of a request, and closes itself. `check` raises once its
+    client may not read on."""
 
     def __init__(
         self,
@@ -50,11 +52,12 @@ class Tail:
         wanted: TailOf,
         settings: GatewaySettings,
         *,
+        check: Callable[[], None],
         stopping: asyncio.Event,
         on_closed: Callable[[], None],
     ) -> None:
         self._client, self._stream, self._wanted, self._settings = client, stream, wanted, settings
-        self._stopping = stopping
+        self._check, self._stopping = check, stopping
         self._stack = AsyncExitStack()
         self._stack.callback(on_closed)
         self._reading = AsyncExitStack()  # The reader; another one behind each gap.
@@ -120,6 +123,7 @@ class Tail:
             except PositionTruncated as error:
                 yield await self._skip(error, reader.position)
                 continue
+            self._check()  # While there was nothing to read, the token may have been taken back.
             chunk = bytearray()
             for event in record_events(records, as_text=self._wanted.as_text):
                 chunk += event

@@ -90,10 +90,10 @@ class SharedWriters:
 
     # --- Writing
 
-    async def append(self, stream: str, payloads: Sequence[bytes], txids: Sequence[int] | None) -> list[DLSN]:
+    async def append(self, stream: str, payloads: Sequence[bytes], txids: Sequence[int] | None) -> Sequence[DLSN]:
         """Raises what opening a writer and appending raise, and `AppendOutcomeUnknown` when time is up."""
 
-        async def append(writer: Writer) -> list[DLSN]:
+        async def append(writer: Writer) -> Sequence[DLSN]:
             return await writer.append_many(payloads, txids=txids)
 
         return await self.to_the_end(stream, self._with_writer(stream, append))

@@ -10,10 +10,11 @@ from typing import Final, Self
 
 from quire.errors import ProxyDraining, QuireError
 from quire.protocol.read_pools import TAIL_SHARE, Pool
+from quire.proxy.incarnations import Incarnation
 from quire.proxy.read.lane import Lane, LaneEnd
 from quire.proxy.read.metrics import ReadMetrics
 from quire.proxy.read.settings import ReadProxySettings
-from quire.proxy.read.stream_lanes import Incarnation, StreamLanes, no_lane
+from quire.proxy.read.stream_lanes import StreamLanes, no_cold_lane, no_lane
 from quire.stream.context import StreamContext
 from quire.stream.settings import StreamSettings
 from quire.telemetry.events import logger
@@ -89,15 +90,32 @@ class AllLanes:
         settings = self.settings
         if len(self.tail_pool) >= settings.tail_lanes_max:
             return False
-        reading = [lane for lane in self.scan_pool.members() if isinstance(lane, Lane) and lane.is_open]
-        if len(reading) < settings.scan_lanes_max:
-            return True
-        idle = [lane for lane in reading if lane.is_idle]
+        reading = self._reading(is_cold=False)
+        return len(reading) < settings.scan_lanes_max or self._close_idle(reading)
+
+    def _reading(self, *, is_cold: bool) -> list[Lane]:
+        members = [lane for lane in self.scan_pool.members() if isinstance(lane, Lane)]
+        return [lane for lane in members if lane.is_open and lane.is_cold == is_cold]
+
+    def _close_idle(self, lanes: list[Lane]) -> bool:
+        """End the one that nobody has used for longest. Returns whether there was one that nobody waits for."""
+        idle = [lane for lane in lanes if lane.is_idle]
         oldest = min(idle, key=lambda lane: lane.used_s, default=None)
-        if oldest is None:
-            return False
-        self._close(oldest)
-        return True
+        if oldest is not None:
+            self._close(oldest)
+        return oldest is not None
+
+    def on_moved(self, lane: Lane) -> None:
+        """A lane has come to what is only in cold storage, or from there. Raises `OverCapacity`.
+
+        Cold lanes are counted apart: however long cold storage takes, others get lanes all the same.
+        """
+        if lane.is_cold:
+            others = [each for each in self._reading(is_cold=True) if each is not lane]
+            if len(others) >= self.settings.cold_lanes_max and not self._close_idle(others):
+                self.metrics.refused.add()
+                raise no_cold_lane(self.settings.cold_lanes_max)
+        self.on_room()
 
     def on_room(self) -> None:
         """A lane went, or became a tail."""

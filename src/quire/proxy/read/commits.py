@@ -7,7 +7,7 @@ many commits are one. So an answer is never a promise.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quire.metadata import HeldLock
@@ -15,6 +15,7 @@ from quire.proxy.read.metrics import ReadMetrics
 from quire.stream.context import StreamContext
 from quire.stream.subscriptions import Subscriptions
 from quire.types import DLSN
+from quire.values import dataclass
 
 _KNOWN_MAX: Final = 1000  # Subscribers whose last write is remembered before the old ones are looked for.
 

@@ -5,10 +5,11 @@ where it begins, and where it wants less than a chunk at a time, something is ma
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 from quire.codec.entry import Entry
 from quire.codec.pb import quire_v1_pb2 as pb
+from quire.codec.stream.records import LogRecord
 from quire.errors import DamagedEntry
 from quire.protocol.read_windows import Chunk
 from quire.proxy.read.cursor import Cursor
@@ -17,6 +18,8 @@ from quire.stream.decoding import Decoder, place_after
 from quire.stream.entry_source import Run
 from quire.stream.start import position_in_future
 from quire.types import DLSN, EntryId, LedgerId, SlotId
+
+_RECORDS_BYTES_MAX: Final = 4 << 20  # Of one message. An entry has more if it holds a set that was compressed well.
 
 
 class Composed(NamedTuple):
@@ -68,7 +71,8 @@ def _cut(chunk: Chunk, place: DLSN, bytes_max: int) -> _Cut:
 def _check_was_there(cursor: Cursor, chunk: Chunk) -> None:
     """A segment ends before the reader's place, and other segments follow: nothing was ever there."""
     place = cursor.position
-    if not chunk.entries and place.lssn == chunk.before.lssn and place.entry_id > chunk.before.entry_id:
+    is_end = not chunk.entries and chunk.after.lssn > chunk.before.lssn
+    if is_end and place.lssn == chunk.before.lssn and place.entry_id > chunk.before.entry_id:
         why = f"segment {place.lssn} has {chunk.before.entry_id} entries, and is closed"
         raise position_in_future(cursor.home.stream, place, why)
 
@@ -126,6 +130,11 @@ class RecordComposer:
                     # What is before the damage comes first.
                     return self._own(cursor, first, bytes_max, records_max)
                 break
+            if sum(map(len, frames)) + len(frame) > _RECORDS_BYTES_MAX:
+                if not frames:
+                    return self._own(cursor, first, bytes_max, records_max)
+                ends = False
+                break
             frames.append(frame)
             entries, taken_bytes, last = entries + chunk.entries, taken_bytes + len(chunk.frame), chunk
             if ends:
@@ -134,8 +143,9 @@ class RecordComposer:
 
     def _own(self, cursor: Cursor, chunk: Chunk, bytes_max: int, records_max: int) -> Composed:
         """What is at the reader's place, entry by entry: until there are enough records, or up to a damaged entry."""
-        cut = _cut(chunk, cursor.position, bytes_max)
-        frames, taken, after, ends = list[bytes](), 0, cut.after, False
+        place = cursor.position
+        cut = _cut(chunk, place, bytes_max)
+        frames, taken, after, ends, room_bytes = list[bytes](), 0, cut.after, False, _RECORDS_BYTES_MAX
         for run in _runs(chunk, cut.entries):
             try:
                 records = self._decoder.records(run)
@@ -144,21 +154,39 @@ class RecordComposer:
                     raise
                 after = DLSN(chunk.lssn, run.entries[0].entry_id, SlotId(0))  # The next message meets it again.
                 break
+            if not taken and place.slot_id:
+                records = [record for record in records if record.dlsn >= place]  # The others were in the last message.
+            fit = _fitting(records, room_bytes)
+            if not fit and records and taken:
+                after = DLSN(chunk.lssn, run.entries[0].entry_id, SlotId(0))
+                break
             taken += 1
             ends = self._decoder.end_of_stream is not None
-            if records_max and len(records) >= records_max:
-                frames.append(records_frame(records[:records_max]))
-                if len(records) > records_max:
-                    after, ends = place_after(records[records_max - 1]), False
+            count = max(1, fit) if fit < len(records) else len(records)
+            if count < len(records) or (records_max and count >= records_max):
+                count = min(count, records_max or count)
+                frames.append(records_frame(records[:count]))
+                if count < len(records):
+                    after, ends = place_after(records[count - 1]), False
                 elif taken < len(cut.entries):
                     after = run.after
                 break
             records_max = max(0, records_max - len(records))
+            room_bytes -= sum(len(record.payload) for record in records)
             frames.append(records_frame(records))
             if ends:
                 break
         size_bytes = sum(len(entry.data) for entry in cut.entries[:taken])
         return _composed(cursor, frames, after, entries=taken, taken_bytes=size_bytes, ends=ends)
+
+
+def _fitting(records: Sequence[LogRecord], room_bytes: int) -> int:
+    """How many of them have no more bytes than this."""
+    for count, record in enumerate(records):
+        room_bytes -= len(record.payload)
+        if room_bytes < 0:
+            return count
+    return len(records)
 
 
 def _runs(chunk: Chunk, entries: Iterable[pb.Entry]) -> Iterable[Run]:

@@ -6,6 +6,7 @@ Invariants:
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
@@ -30,7 +31,9 @@ class Cursor:
     def __init__(self, home: "StreamLanes", position: DLSN) -> None:
         self.home, self.position = home, position
         self.due_s = 0.0  # When it may be given more, in the loop's time: it shares its lane with others.
-        self.turn = 0  # The number of its turn, while it waits for that.
+        self.has_turn = False  # In a round of its lane that has begun.
+        self.offer: Callable[[], bool] | None = None
+        """Hands out what is there without anybody being woken, if that can be; and says whether that was all."""
         self._mark: int | None = None  # How much the tail had read where we are; None until we were there once.
         self._loop = asyncio.get_running_loop()
         self._lane: Lane | None = None
@@ -41,7 +44,10 @@ class Cursor:
 
     @property
     def mode(self) -> pb.ReadMode:
-        return pb.TAIL if self._lane is not None and self._lane.is_tail else pb.CATCHUP
+        lane = self._lane
+        if lane is None:
+            return pb.CATCHUP
+        return pb.TAIL if lane.is_tail else pb.COLD if lane.is_cold else pb.CATCHUP
 
     @property
     def behind_bytes(self) -> int:
@@ -52,6 +58,11 @@ class Cursor:
     def lane(self) -> Lane | None:
         return self._lane
 
+    @property
+    def is_along(self) -> bool:
+        """Whether it has taken all that its lane has."""
+        return self._lane is not None and self.position >= self._lane.window.end
+
     # --- Taking
 
     async def wait(self, *, deadline_s: float, bytes_min: int = 1) -> bool:
@@ -60,7 +71,7 @@ class Cursor:
 
         Raises `StreamEnded`, what ended the lane, and `OverCapacity` if no lane was to be had.
         """
-        has_waited = False
+        has_waited, self._deadline_s = False, deadline_s
         while True:
             if self._failure is not None:
                 raise self._failure
@@ -78,12 +89,12 @@ class Cursor:
                     return True  # There will not be more here: what comes next is on another lane, if anywhere.
                 self._at_end_of(lane)
                 continue
-            if self._loop.time() >= deadline_s:
+            if self._loop.time() >= self._deadline_s:
                 return False
             if lane.is_tail and self.position >= window.end:
                 self._mark = self.home.tail_bytes
             has_waited = True
-            await self._sleep(lane, bytes_min, deadline_s)
+            await self._sleep(lane, bytes_min)
 
     def _is_time(self, window: Window, bytes_min: int) -> bool:
         """Whether what is at its place is enough, and its turn has come. Also where a segment ends there is something,
@@ -108,8 +119,7 @@ class Cursor:
             self._mark += size_bytes
         lane = self._lane
         if lane is not None:
-            if lane.interval_s:
-                self.due_s = self._loop.time() + lane.interval_s
+            self.due_s = lane.rounds.due_s
             lane.on_taken(self)
 
     def move(self, position: DLSN) -> None:
@@ -127,10 +137,9 @@ class Cursor:
 
     # --- Waiting
 
-    async def _sleep(self, lane: Lane, bytes_min: int, deadline_s: float) -> None:
-        loop = self._loop
+    async def _sleep(self, lane: Lane, bytes_min: int) -> None:
+        loop, deadline_s = self._loop, self._deadline_s
         self._waiter = loop.create_future()
-        self._deadline_s = deadline_s
         # One that was set for an earlier deadline looks again when it fires: most waits make none.
         if self._timer is None or self._timer.when() > deadline_s:
             self._cancel_timer()
@@ -156,6 +165,19 @@ class Cursor:
             self._timer.cancel()
             self._timer = None
 
+    def serve(self) -> bool:
+        """There is something for it, and it is its turn. Whether it has taken all, and waits on: else it is woken."""
+        waiter = self._waiter
+        is_asleep = waiter is not None and not waiter.done() and self._failure is None
+        if is_asleep and self.offer is not None and self.offer():
+            return True
+        self.wake()
+        return False
+
+    def postpone(self, deadline_s: float) -> None:
+        """Wait longer than it was said: meanwhile something was handed out."""
+        self._deadline_s = deadline_s
+
     def wake(self) -> None:
         """Look again."""
         if self._waiter is not None and not self._waiter.done():
@@ -169,9 +191,11 @@ class Cursor:
     # --- Going
 
     def detach(self) -> None:
+        """Leave the lane. Whoever waits there for more looks for another one."""
         if self._lane is not None:
             self._lane.leave(self)
             self._lane = None
+            self.wake()
 
     def close(self) -> None:
         self.detach()

@@ -90,4 +90,5 @@ def too_many_parked(count: int) -> OverCapacity:
         f"{count} calls wait for entries at this proxy already",
         hint="Come back in a moment, use another proxy, or read with `Read`: it waits at no cost.",
         retry_after_ms=_RETRY_AFTER_MS,
+        code=int(pb.READ_OVERLOADED),
     )

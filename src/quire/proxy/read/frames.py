@@ -75,8 +75,8 @@ class SharedRecords:
 def records_frame(records: Sequence[LogRecord]) -> bytes:
     event = pb.ReadEvent()
     add = event.records.add
-    for dlsn, txid, payload, _, flags in records:
-        add(dlsn=pb.Dlsn(lssn=dlsn[0], entry_id=dlsn[1], slot_id=dlsn[2]), txid=txid, payload=payload, flags=flags)
+    for lssn, entry_id, slot_id, txid, payload, _, flags in records:
+        add(dlsn=pb.Dlsn(lssn=lssn, entry_id=entry_id, slot_id=slot_id), txid=txid, payload=payload, flags=flags)
     return event.SerializeToString()
 
 

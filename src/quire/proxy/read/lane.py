@@ -1,9 +1,9 @@
 """One lane: a task that reads a stream's entries from a place on, and the readers that go along.
 
 Entries come from an `EntrySource`, which follows the stream across rolls, recoveries and failovers and gives nothing
-that is not confirmed. The lane puts them into its window, and wakes those who wait for them. A few readers are woken at
-once; many are woken one after the other and not too often, each with everything since its last message, and never so
-many in one turn of the loop that what else is to be done has to wait.
+that is not confirmed. The lane puts them into its window, and wakes those who wait for them: a few readers at once,
+many in rounds (`rounds`). At the tail a lane with many readers reads when the next round is due: all that came
+meanwhile is read together, and given out at once.
 
 Invariants:
   ConfirmedOnly    nothing but what the source gave comes into the window.
@@ -14,23 +14,20 @@ Invariants:
 
 import asyncio
 import enum
-import heapq
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from quire.protocol.read_lanes import Ahead
 from quire.protocol.read_pools import Pool
 from quire.protocol.read_windows import Chunk, Window
 from quire.proxy.read.frames import chunk_of
+from quire.proxy.read.rounds import Rounds
 from quire.stream.entry_source import EntrySource, Run
 from quire.types import DLSN, LedgerId
 
 if TYPE_CHECKING:
     from quire.proxy.read.cursor import Cursor
-
-_READ_PART: Final = 0.25  # Of the interval of readers: entries that come meanwhile are read together.
-_WOKEN_AT_ONCE: Final = 64  # In one turn of the loop: what goes to one connection leaves in one piece.
 
 
 class LaneEnd(enum.Enum):
@@ -55,6 +52,10 @@ class LaneHome(Protocol):
         """The lane has read all that is confirmed."""
         ...
 
+    def on_segment(self, lane: "Lane", *, is_cold: bool) -> None:
+        """The lane has come to another segment. Raises `OverCapacity` if it may not go on there."""
+        ...
+
     def on_chunk(self, lane: "Lane", chunk: Chunk) -> None:
         """There is more in its window."""
         ...
@@ -76,24 +77,22 @@ class Lane:
         name: str,
         monotonic: Callable[[], float],
     ) -> None:
-        """`interval_of` says how often each of so many readers is woken."""
+        """`interval_of`: see `Rounds`."""
         self.window, self.pool = Window(begin), pool
         self.readers: set[Cursor] = set()
         self.is_tail = False
+        self.is_cold = False  # What it reads is in cold storage only.
         self.used_s = self.left_s = now_s  # When somebody took something; when the last reader went.
         self.end: LaneEnd | None = None
         self.error: Exception | None = None
         self.reads = 0  # Runs.
-        self.interval_s = 0.0  # How long a reader waits at least between two messages.
+        self.rounds = Rounds(interval_of)
         self.shared: tuple[object, object] | None = None  # What was made for a reader last, and for which: see `share`.
         self._home, self._ahead, self._foremost = home, Ahead(), begin
-        self._interval_of, self._monotonic = interval_of, monotonic
-        self._hungry: dict[Cursor, None] = {}  # Who has taken all there is, and waits for more.
-        self._turns: list[tuple[float, int, Cursor]] = []  # A heap: who there is something for, and when.
-        self._turns_given = 0
+        self._monotonic = monotonic
+        self._source: EntrySource | None = None
         self._parked: dict[Cursor, int] = {}  # Who waits for more than the next entry: for so many bytes.
         self._asked = asyncio.Event()
-        self._wake_timer: asyncio.Handle | None = None
         pool.enter(self)
         self._task = asyncio.create_task(self._run(), name=name)
 
@@ -112,7 +111,12 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         """Whether nobody waits for anything of it."""
-        return not self._hungry and not self._parked and not self._turns
+        return self.rounds.is_idle and not self._parked
+
+    @property
+    def lag_entries(self) -> int:
+        """Confirmed entries of the segment that it is in, and that it has not read yet."""
+        return 0 if self._source is None or not self.is_open else self._source.lag_entries
 
     def slowest(self) -> DLSN | None:
         return min((reader.position for reader in self.readers), default=None)
@@ -130,14 +134,14 @@ class Lane:
 
     def enter(self, reader: "Cursor") -> None:
         self.readers.add(reader)
-        self.interval_s = self._interval_of(len(self.readers))
+        self.rounds.set_readers(len(self.readers))
         self.used_s = self._monotonic()
         self._foremost = max(self._foremost, reader.position)
 
     def leave(self, reader: "Cursor") -> None:
         self.forget(reader)
         self.readers.discard(reader)
-        self.interval_s = self._interval_of(len(self.readers))
+        self.rounds.set_readers(len(self.readers))
         if not self.readers:
             self.left_s = self._monotonic()
 
@@ -146,23 +150,21 @@ class Lane:
         if bytes_min > 1 or reader.position > self.window.end:
             self._parked[reader] = bytes_min
         elif reader.position < self.window.end:
-            self._give_turn(reader)
-            self._wake_due()
+            self.rounds.await_turn(reader)
             return
         else:
-            self._hungry[reader] = None
+            self.rounds.await_more(reader)
         self._ahead.on_waited()
         self._asked.set()
 
     def forget(self, reader: "Cursor") -> None:
         """Do not wake it."""
-        self._hungry.pop(reader, None)
+        self.rounds.forget(reader)
         self._parked.pop(reader, None)
-        reader.turn = 0
 
     def share(self, key: object, made: object) -> None:
         """Keep what was made for one reader of many: the next one is likely to need the same."""
-        if self.interval_s > 0:
+        if self.rounds.interval_s > 0:
             self.shared = (key, made)
 
     def on_taken(self, reader: "Cursor") -> None:
@@ -176,42 +178,41 @@ class Lane:
 
     async def _run(self) -> None:
         try:
-            source = await self._home.open_source(self.window.end)
+            source = self._source = await self._home.open_source(self.window.end)
             source.on_tail = lambda: self._home.on_tail(self)
+            source.on_segment = lambda is_cold: self._home.on_segment(self, is_cold=is_cold)
             checked: LedgerId | None = None
             async with aclosing(source.runs()) as runs:
                 async for run in runs:
                     if run.entries and run.entries[0].ledger_id != checked:
                         await self._home.check_same_stream()
                         checked = run.entries[0].ledger_id
-                    self._add(run)
+                    self._add(run, is_all=source.is_at_tail)
                     while self.is_open and not self._goes_on():
                         self._asked.clear()
                         await self._asked.wait()
                     if not self.is_open:
                         return
-                    if self.interval_s and source.is_at_tail:
-                        await asyncio.sleep(self.interval_s * _READ_PART)
+                    if self.rounds.interval_s and source.is_at_tail:
+                        await asyncio.sleep(max(0.0, self.rounds.due_s - asyncio.get_running_loop().time()))
             self._finish(LaneEnd.SEALED)
         except Exception as error:  # Delivered, not dropped: whoever reads along raises it.
             self.error = error
             self._finish(LaneEnd.FAILED)
 
     def _goes_on(self) -> bool:
-        if self.is_tail or self._parked or self._hungry:
+        if self.is_tail or self._parked or self.rounds.is_awaited:
             return True
         return bool(self.readers) and self.pool.has_room and not self._ahead.is_far(self.window, self._foremost)
 
-    def _add(self, run: Run) -> None:
+    def _add(self, run: Run, *, is_all: bool = True) -> None:
+        """With `is_all` nothing else is known to be confirmed."""
         chunk = chunk_of(run, before=self.window.end)
         self.window.append(chunk, now_s=self._monotonic())
         self.reads += 1
         self._home.on_chunk(self, chunk)
         self._wake_parked()
-        for reader in self._hungry:
-            self._give_turn(reader)
-        self._hungry.clear()
-        self._wake_due()
+        self.rounds.on_more(is_all=is_all)
 
     def stop(self, end: LaneEnd) -> None:
         """Read no more. What is in the window stays for those who are on it."""
@@ -229,46 +230,18 @@ class Lane:
     def discard(self) -> None:
         """Give back what it holds: nobody is on it any more."""
         self.pool.leave(self)
-        if self._wake_timer is not None:
-            self._wake_timer.cancel()
+        self.rounds.cancel()
 
     def _finish(self, end: LaneEnd) -> None:
         self.end = end
-        for reader in [*self._hungry, *self._parked]:
+        self.rounds.dismiss()
+        for reader in self._parked:
             reader.wake()
-        self._hungry.clear()
         self._parked.clear()
         self._home.on_ended(self)
-
-    # --- Waking
 
     def _wake_parked(self) -> None:
         for reader, bytes_min in list(self._parked.items()):
             if self.window.bytes_from(reader.position) >= bytes_min and reader.position < self.window.end:
                 del self._parked[reader]
                 reader.wake()
-
-    def _give_turn(self, reader: "Cursor") -> None:
-        self._turns_given += 1
-        reader.turn = self._turns_given
-        heapq.heappush(self._turns, (reader.due_s, self._turns_given, reader))
-
-    def _wake_due(self) -> None:
-        """Wake those whose turn it is, and come back for the others."""
-        if self._wake_timer is not None:
-            self._wake_timer.cancel()
-            self._wake_timer = None
-        loop, turns, left = asyncio.get_running_loop(), self._turns, _WOKEN_AT_ONCE
-        now_s = loop.time()
-        while turns:
-            due_s, turn, reader = turns[0]
-            if due_s > now_s:
-                self._wake_timer = loop.call_at(due_s, self._wake_due)
-                return
-            if not left:
-                self._wake_timer = loop.call_soon(self._wake_due)
-                return
-            heapq.heappop(turns)
-            if reader.turn == turn:  # Otherwise it did not wait so long.
-                reader.wake()
-                left -= 1

@@ -1,6 +1,7 @@
 """What a read proxy counts: in the registry of the ledger client that it works with. See `quire.telemetry.names`."""
 
 from quire.protocol.read_windows import Chunk
+from quire.proxy.counted_calls import RequestCounter
 from quire.telemetry import names
 from quire.telemetry.metrics import Registry
 
@@ -10,6 +11,8 @@ class ReadMetrics:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
+        self.request = RequestCounter(registry, names.READ_PROXY_REQUESTS_TOTAL)
+        self.session_expiries = registry.counter(names.READ_PROXY_SESSION_EXPIRIES_TOTAL)
         self.read_entries = registry.counter(names.READ_PROXY_READ_ENTRIES_TOTAL)
         self.read_bytes = registry.counter(names.READ_PROXY_READ_BYTES_TOTAL)
         self.sent_entries = registry.counter(names.READ_PROXY_SENT_ENTRIES_TOTAL)

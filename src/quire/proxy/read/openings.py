@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument, MetadataUnavailable, PositionTruncated
-from quire.proxy.read.stream_lanes import Incarnation, incarnation_of
+from quire.proxy.incarnations import Incarnation, incarnation_of
 from quire.rpc.serving.results import dlsn_of
 from quire.stream.namespace import Namespace
 from quire.stream.segment_index import SegmentIndex, patiently
@@ -65,6 +65,7 @@ class Openings:
     def __init__(self, namespace: Namespace, *, at_once_max: int) -> None:
         self._namespace, self._context = namespace, namespace.context
         self._turns = asyncio.Semaphore(at_once_max)
+        self._searches = asyncio.Semaphore(at_once_max)  # Apart: one that asks cold storage may take long.
         self._together: Together[Found] = Together()
 
     async def find(self, stream: str, start: Start, *, skip_truncated: bool) -> Found:
@@ -76,7 +77,7 @@ class Openings:
         return await self._together.do(key, lambda: self._find(name, start, skip_truncated))
 
     async def _find(self, stream: str, start: Start, skip_truncated: bool) -> Found:
-        async with self._turns:
+        async with self._searches if isinstance(start, Txid | Time) else self._turns:
             context, settings = self._context, self._namespace.settings_for(stream)
             clock, paths = context.runtime.clock, context.paths(stream)
             index = SegmentIndex(context.store, paths, clock, timeout_s=settings.call_timeout_s)

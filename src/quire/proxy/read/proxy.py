@@ -10,7 +10,7 @@ the position that they were told last. `lane` says how entries are read, `readin
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument
 from quire.metadata.paths import join
 from quire.proxy.catalog import Catalog
+from quire.proxy.counted_calls import code_of, count_expiries, counted
 from quire.proxy.membership import READ_PROXIES, WRITE_PROXIES, LiveSet, Member
 from quire.proxy.read.fetching import fetch
 from quire.proxy.read.openings import start_of
@@ -27,7 +28,7 @@ from quire.proxy.read.session import Session
 from quire.proxy.read.settings import ReadProxySettings
 from quire.rpc.serving import methods
 from quire.rpc.serving.results import dlsn_message, dlsn_of
-from quire.rpc.serving.transport import Caller, Handlers
+from quire.rpc.serving.transport import Caller, Handlers, Take
 from quire.stream.namespace import Namespace
 from quire.telemetry.metrics import Registry
 from quire.types import DLSN
@@ -47,9 +48,8 @@ class ReadProxy:
         self.draining = asyncio.Event()  # Somebody wants it to stop in good order.
 
     def handlers(self) -> Handlers:
-        return {
+        others: Handlers = {
             **self._catalog.handlers(),
-            methods.READ: self.read,
             methods.READ_SESSION: self.read_session,
             methods.FETCH: self.fetch,
             methods.RESOLVE_POSITION: self.resolve_position,
@@ -58,6 +58,7 @@ class ReadProxy:
             methods.DELETE_SUBSCRIPTION: self.delete_subscription,
             methods.HANDSHAKE: self.handshake,
         }
+        return {methods.READ: self.read, **counted(others, self._service.metrics.request)}  # `read` counts itself.
 
     # --- Being found
 
@@ -111,12 +112,9 @@ class ReadProxy:
 
     # --- Reading
 
-    async def read(self, request: pb.ReadRequest, caller: Caller) -> AsyncIterator[bytes]:
+    def read(self, request: pb.ReadRequest, caller: Caller) -> AsyncIterator[bytes]:
         """The stream from a position on, until it ends or the caller goes."""
-        self._service.check_namespace(request.namespace)
-        async with open_reading(self._service, request) as reading:
-            while (message := await reading.next_message()) is not None:
-                yield message
+        return _Responses(self._service, request)
 
     async def read_session(self, requests: AsyncIterator[pb.SessionRequest], caller: Caller) -> AsyncIterator[bytes]:
         async for message in Session(self._service).run(requests):
@@ -176,6 +174,7 @@ class ReadProxy:
             "streams": self._service.debug_streams(),
             "readers": self._service.debug_readers(),
             "cache": self._service.debug_cache(),
+            "ring": [each.address for live in (self._writers, self._readers) for each in sorted(live.current, key=str)],
         }
 
     def statistics(self) -> dict[str, Any]:
@@ -184,6 +183,38 @@ class ReadProxy:
             "status": pb.ServerStatus.Name(self.status),
             "readers": len(self._service.readings),
         } | self._service.debug_cache()
+
+
+class _Responses:
+    """Of one call of `Read`."""
+
+    def __init__(self, service: ReadService, request: pb.ReadRequest) -> None:
+        self._service, self._request = service, request
+        self._take: Take | None = None
+        self._messages = self._read()
+        self.aclose = self._messages.aclose
+
+    def offer_to(self, take: Take) -> None:
+        self._take = take
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._messages
+
+    def __anext__(self) -> Awaitable[bytes]:
+        return anext(self._messages)
+
+    async def _read(self) -> AsyncGenerator[bytes]:
+        ended: BaseException | None = None
+        try:
+            self._service.check_namespace(self._request.namespace)
+            async with open_reading(self._service, self._request, take=self._take) as reading:
+                while (message := await reading.next_message()) is not None:
+                    yield message
+        except BaseException as error:
+            ended = error
+            raise
+        finally:
+            self._service.metrics.request(methods.READ.name, code_of(ended))
 
 
 @asynccontextmanager
@@ -199,4 +230,10 @@ async def open_read_proxy(
             for name in (READ_PROXIES, WRITE_PROXIES)
         ]
         readers, writers = [await stack.enter_async_context(each) for each in sets]
-        yield ReadProxy(namespace, service, address, readers, writers)
+        expiries = count_expiries(context.store, service.metrics.session_expiries)
+        counting = asyncio.create_task(expiries, name="mind the session")
+        try:
+            yield ReadProxy(namespace, service, address, readers, writers)
+        finally:
+            counting.cancel()
+            await asyncio.wait([counting])

@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, LockLost, NoSuchStream, OverCapacity, PositionTruncated
+from quire.errors import InvalidArgument, LockLost, NoSuchStream, OverCapacity, PositionTruncated, QuireError
 from quire.metadata import HeldLock
 from quire.protocol.read_pacing import BytePace
 from quire.proxy.read.composing import Composer, EntryComposer, RecordComposer
@@ -28,6 +28,7 @@ from quire.proxy.read.cursor import Cursor, StreamEnded
 from quire.proxy.read.frames import gap_message, progress_frame
 from quire.proxy.read.openings import Found, start_of
 from quire.rpc.serving.results import dlsn_message, dlsn_of
+from quire.rpc.serving.transport import Take
 from quire.stream.lock import hold_stream_lock
 from quire.stream.start import Start, Txid
 from quire.stream.subscriptions import Subscriptions
@@ -51,8 +52,9 @@ class Reading:
         *,
         start: Start,
         has_gap: bool,
+        take: Take | None,
     ) -> None:
-        """With `has_gap` what was at the start is gone already."""
+        """With `has_gap` what was at the start is gone already. `take`: see `Offering`."""
         self.stream, self.cursor = cursor.home.stream, cursor
         self._service, self._request, self._composer = service, request, composer
         self._settings = service.settings
@@ -71,6 +73,9 @@ class Reading:
             self._visible = cursor.home.cursor(dlsn_of(request.min_visible))
         self._ping_s = self._loop.time() + self._idle_s
         self.messages = 0
+        self._take = take
+        if take is not None and self._is_unlimited and self._slow == pb.KEEP and isinstance(composer, EntryComposer):
+            cursor.offer = self._offer
 
     def close(self) -> None:
         self.cursor.close()
@@ -135,10 +140,28 @@ class Reading:
             self._has_ended = True
             message += pb.ReadEvent(end_of_stream=True).SerializeToString()
         elif composed.is_empty:
-            return None  # The next message tells how far we are.
+            # The next message tells how far we are. There may be none for long, and the client should hear from us.
+            return self._ping() if self._loop.time() >= self._ping_s else None
         if not self._is_unlimited:
             self._charge(len(message))
         return self._sent(message, entries=composed.entries)
+
+    def _offer(self) -> bool:
+        """Hand out what came while `_more` waits for it: whoever has hundreds of readers cannot wake a task for each.
+        Whatever is not quite usual is left to `_more`.
+        """
+        cursor, take = self.cursor, self._take
+        try:
+            composed = self._composer.compose(cursor, self._bytes_max)
+        except QuireError:
+            return False  # It is raised again, where it belongs.
+        if composed is None or composed.is_empty or take is None or not take(composed.message):
+            return False
+        cursor.advance(composed.after, composed.taken_bytes)
+        self._is_adrift = False
+        self._sent(composed.message, entries=composed.entries)
+        cursor.postpone(self._ping_s)
+        return cursor.is_along
 
     def _sent(self, message: bytes, *, entries: int) -> bytes:
         self._ping_s = self._loop.time() + self._idle_s
@@ -199,8 +222,12 @@ class Reading:
 
 
 @asynccontextmanager
-async def open_reading(service: "ReadService", request: pb.ReadRequest) -> AsyncIterator[Reading]:
-    """Raises `InvalidName`, `InvalidArgument`, `NoSuchStream`, `PositionTruncated`, `PositionInFuture`, `StreamOwned`,
+async def open_reading(
+    service: "ReadService", request: pb.ReadRequest, *, take: Take | None = None
+) -> AsyncIterator[Reading]:
+    """With `take` messages may also be handed out by that.
+
+    Raises `InvalidName`, `InvalidArgument`, `NoSuchStream`, `PositionTruncated`, `PositionInFuture`, `StreamOwned`,
     `OverCapacity`, and what the metadata store raises.
     """
     if request.format not in (pb.ENTRIES, pb.RECORDS):
@@ -221,7 +248,7 @@ async def open_reading(service: "ReadService", request: pb.ReadRequest) -> Async
         if request.format == pb.RECORDS:
             txid_min = begin.value if isinstance(begin, Txid) else None
             composer = RecordComposer(home.records, start=found.at, txid_min=txid_min)
-        reading = Reading(service, request, cursor, composer, start=begin, has_gap=found.has_gap)
+        reading = Reading(service, request, cursor, composer, start=begin, has_gap=found.has_gap, take=take)
         stack.callback(reading.close)
         stack.enter_context(service.shown(reading))
         if lock is not None:

@@ -1,16 +1,18 @@
 """What all calls of a read proxy share: its lanes, its limits, and the readers that are open."""
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
+from quire.cold.read_limit import ReadLimit
 from quire.errors import NoSuchStream, OverCapacity, ProxyDraining
 from quire.protocol.read_pacing import BytePace
 from quire.protocol.read_pools import Pool
 from quire.proxy.catalog import check_namespace, namespace_name
+from quire.proxy.incarnations import Incarnation
 from quire.proxy.read.all_lanes import AllLanes
 from quire.proxy.read.commits import Commits
 from quire.proxy.read.fetching import too_many_parked
@@ -18,7 +20,7 @@ from quire.proxy.read.metrics import ReadMetrics
 from quire.proxy.read.openings import Found, Openings
 from quire.proxy.read.reading import Reading
 from quire.proxy.read.settings import ReadProxySettings
-from quire.proxy.read.stream_lanes import Incarnation, StreamLanes
+from quire.proxy.read.stream_lanes import StreamLanes
 from quire.stream.namespace import Namespace
 from quire.stream.subscriptions import Subscriptions
 from quire.telemetry import names
@@ -45,8 +47,14 @@ class ReadService:
         self._paces = {
             pb.TAIL: BytePace(settings.tail_bytes_per_s_max),
             pb.CATCHUP: BytePace(settings.scan_bytes_per_s_max),
+            pb.COLD: BytePace(settings.cold_bytes_per_s_max),
         }
-        self.is_paced = min(settings.tail_bytes_per_s_max, settings.scan_bytes_per_s_max) < math.inf
+        paces = (settings.tail_bytes_per_s_max, settings.scan_bytes_per_s_max, settings.cold_bytes_per_s_max)
+        self.is_paced = min(paces) < math.inf
+        self.cold_limit = ReadLimit(
+            at_once_max=settings.cold_reads_max, wait_s=settings.lane_wait_s, code=int(pb.READ_OVERLOADED)
+        )
+        self.context.cold.limit_reads(self.cold_limit)
         self._enter_gauges()
 
     # --- What requests mean
@@ -88,6 +96,7 @@ class ReadService:
                 f"{self._readers} readers are open at this proxy already",
                 hint="Use another proxy, or come back later.",
                 retry_after_ms=1000,
+                code=int(pb.READ_OVERLOADED),
             )
         self._readers += 1
         try:
@@ -130,8 +139,18 @@ class ReadService:
             self._enter_pool(registry, pool, name)
         registry.gauge(names.READ_PROXY_READERS, lambda: self._count(pb.TAIL), mode="tail")
         registry.gauge(names.READ_PROXY_READERS, lambda: self._count(pb.CATCHUP), mode="catchup")
+        registry.gauge(names.READ_PROXY_READERS, lambda: self._count(pb.COLD), mode="cold")
+        registry.gauge(names.READ_PROXY_COLD_READS, lambda: self.cold_limit.reading, state="reading")
+        registry.gauge(names.READ_PROXY_COLD_READS, lambda: self.cold_limit.waiting, state="waiting")
         registry.gauge(names.READ_PROXY_PARKED_FETCHES, lambda: self.parked_fetches)
         registry.gauge(names.READ_PROXY_BEHIND_BYTES, self._behind_bytes)
+        registry.gauge(
+            names.READ_PROXY_TAIL_LAG_ENTRIES, lambda: max(self._by_stream(_lag_entries).values(), default=0)
+        )
+        if self.settings.stream_metrics:
+            registry.gauges(names.READ_PROXY_STREAM_READERS, lambda: self._by_stream(lambda each: len(each.cursors)))
+            registry.gauges(names.READ_PROXY_STREAM_LAG_ENTRIES, lambda: self._by_stream(_lag_entries))
+            registry.gauges(names.READ_PROXY_STREAM_CACHE_BYTES, lambda: self._by_stream(_cache_bytes))
 
     def _enter_pool(self, registry: Registry, pool: Pool, name: str) -> None:
         registry.gauge(names.READ_PROXY_CACHE_BYTES, lambda: pool.bytes, pool=name)
@@ -141,6 +160,13 @@ class ReadService:
 
     def _count(self, mode: pb.ReadMode) -> int:
         return sum(reading.cursor.mode == mode for reading in self.readings)
+
+    def _by_stream(self, figure: Callable[[StreamLanes], int]) -> dict[str, int]:
+        """Of a name that two incarnations bear, as long as readers of the old one are left, both together."""
+        found: dict[str, int] = {}
+        for each in self.lanes.streams.values():
+            found[each.stream] = found.get(each.stream, 0) + figure(each)
+        return found
 
     def _behind_bytes(self) -> int:
         return max((reading.cursor.behind_bytes for reading in self.readings), default=0)
@@ -157,6 +183,7 @@ class ReadService:
                         "bytes": lane.window.bytes,
                         "readers": lane.reader_count,
                         "is_tail": lane.is_tail,
+                        "is_cold": lane.is_cold,
                         "state": "open" if lane.end is None else lane.end.name.lower(),
                     }
                     for lane in stream.lanes
@@ -192,7 +219,17 @@ class ReadService:
             "read_entries": self.metrics.read_entries.value,
             "sent_entries": self.metrics.sent_entries.value,
             "parked_fetches": self.parked_fetches,
+            "cold_reads": self.cold_limit.reading,
+            "cold_reads_waiting": self.cold_limit.waiting,
         }
+
+
+def _lag_entries(stream: StreamLanes) -> int:
+    return 0 if stream.tail is None else stream.tail.lag_entries
+
+
+def _cache_bytes(stream: StreamLanes) -> int:
+    return sum(lane.window.bytes for lane in stream.lanes)
 
 
 @asynccontextmanager

@@ -1,9 +1,9 @@
 """What may be tuned about a read proxy."""
 
 import math
-from dataclasses import dataclass
 
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,13 @@ class ReadProxySettings:
     """Lanes that read old entries at the same time. Who needs one more waits, then is refused. Lanes that nobody asks
     for anything make room."""
 
+    cold_lanes_max: int = 32
+    """Lanes that read archived segments at the same time. They are not counted among the others; each holds one part
+    of a file, up to 8 MiB, beyond what it has in the cache."""
+
+    cold_reads_max: int = 8
+    """Requests to cold storage under way at the same time. The others wait, and in the end are refused."""
+
     tail_lanes_max: int = 2000
     """Streams whose tails are read at the same time."""
 
@@ -53,7 +60,8 @@ class ReadProxySettings:
     """Streams that one call of `ReadSession` reads."""
 
     openings_max: int = 64
-    """Readers whose place is looked up at the same time: each asks the metadata, some ask bookies. The others wait."""
+    """Readers whose place is looked up at the same time: each asks the metadata, some ask bookies. The others wait.
+    As many again may search for a txid or a time: that may ask cold storage."""
 
     frame_bytes: int = 256 << 10
     """How much a message carries unless its reader asks for more or less: one entry, or as many as fit."""
@@ -71,15 +79,18 @@ class ReadProxySettings:
     """For all readers at tails together. Beyond it they are slowed down, not refused."""
 
     scan_bytes_per_s_max: float = math.inf
-    """The same for all others."""
+    """The same for all others that read what bookies have."""
+
+    cold_bytes_per_s_max: float = math.inf
+    """The same for those who read archived segments."""
 
     # --- Many readers of one stream
 
-    fan_out_s_per_reader: float = 60e-6
-    """About what it costs to send a message. A lane with many readers gives each of them one at intervals of this times
-    their number, with all that came meanwhile."""
+    fan_out_s_per_reader: float = 30e-6
+    """What a message may cost, at both ends together. A lane with many readers gives each of them one at intervals of
+    this times their number, with all that came meanwhile."""
 
-    fan_out_interval_s_max: float = 0.03
+    fan_out_interval_s_max: float = 0.1
     """However many there are, none waits longer than that on purpose."""
 
     # --- Positions
@@ -87,6 +98,11 @@ class ReadProxySettings:
     commit_interval_s: float = 1.0
     """A subscription's position is written that often at most. Commits that come sooner
     wait, and are written as one."""
+
+    # --- What is told
+
+    stream_metrics: bool = False
+    """Whether metrics have a line for each stream that is read: for proxies with few of them."""
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -96,7 +112,8 @@ class ReadProxySettings:
     def _problem(self) -> str | None:
         if self.cache_bytes_max < 8 << 10:
             return "its cache has to have room for a few small entries"
-        counts = (self.scan_lanes_max, self.tail_lanes_max, self.readers_max, self.parked_fetches_max)
+        lanes = (self.scan_lanes_max, self.tail_lanes_max, self.cold_lanes_max, self.cold_reads_max)
+        counts = (*lanes, self.readers_max, self.parked_fetches_max)
         sizes = (self.session_streams_max, self.openings_max, self.lane_read_bytes, self.frame_bytes)
         if min(*counts, *sizes) < 1 or self.frame_bytes_max < self.frame_bytes:
             return "there has to be room for one of everything"
@@ -105,6 +122,6 @@ class ReadProxySettings:
             return "times are counted from 0"
         if min(self.fan_out_s_per_reader, self.fan_out_interval_s_max) < 0:
             return "readers cannot be told before there is something to tell"
-        if min(self.tail_bytes_per_s_max, self.scan_bytes_per_s_max) <= 0:
+        if min(self.tail_bytes_per_s_max, self.scan_bytes_per_s_max, self.cold_bytes_per_s_max) <= 0:
             return "readers have to get something"
         return None

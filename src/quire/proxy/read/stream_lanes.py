@@ -6,14 +6,14 @@ one, and a lane looks again whenever it comes to another ledger.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from quire.codec.stream_metadata.tree import StreamPaths
+from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import DamagedEntry, NoSuchStream, OverCapacity
-from quire.metadata import MetadataStore, Version
 from quire.protocol.read_lanes import lane_for, lane_met
 from quire.protocol.read_pacing import fan_out_interval_s
 from quire.protocol.read_windows import Chunk
+from quire.proxy.incarnations import Incarnation, incarnation_of
 from quire.proxy.read.cursor import Cursor
 from quire.proxy.read.frames import SharedRecords
 from quire.proxy.read.lane import Lane, LaneEnd
@@ -26,25 +26,6 @@ from quire.types import DLSN
 
 if TYPE_CHECKING:
     from quire.proxy.read.all_lanes import AllLanes
-
-
-class Incarnation(NamedTuple):
-    """One creation of a stream. Backends without times have versions that never come back."""
-
-    version: Version
-    created_ms: int | None
-
-    def __str__(self) -> str:
-        """As clients are told, who only compare."""
-        return f"{self.version}-{self.created_ms}"
-
-
-async def incarnation_of(store: MetadataStore, paths: StreamPaths) -> Incarnation:
-    """Of the stream that bears the name now. Raises `NoSuchStream`."""
-    stat = await store.exists(paths.version)  # Written when the stream is created, and never again.
-    if stat is None:
-        raise NoSuchStream(f"there is no stream {paths.stream!r}", stream=paths.stream)
-    return Incarnation(stat.version, stat.created_ms)
 
 
 class StreamLanes:
@@ -144,6 +125,11 @@ class StreamLanes:
         lane.move_to(self._every.tail_pool)
         self._every.on_room()
 
+    def on_segment(self, lane: Lane, *, is_cold: bool) -> None:
+        if lane.is_cold != is_cold:
+            lane.is_cold = is_cold
+            self._every.on_moved(lane)
+
     def on_chunk(self, lane: Lane, chunk: Chunk) -> None:
         self._every.metrics.on_read(chunk)
         lane.pool.shrink()
@@ -173,4 +159,14 @@ def no_lane(wait_s: float) -> OverCapacity:
         f"no lane to read on became free within {wait_s:g} s: too many readers are at different places",
         hint="Come back in a moment, or use another proxy.",
         retry_after_ms=round(wait_s * 1000),
+        code=int(pb.READ_OVERLOADED),
+    )
+
+
+def no_cold_lane(lanes_max: int) -> OverCapacity:
+    return OverCapacity(
+        f"archived segments are being read at {lanes_max} different places already",
+        hint="Come back in a moment, or use another proxy.",
+        retry_after_ms=1000,
+        code=int(pb.READ_OVERLOADED),
     )

@@ -4,8 +4,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, Unavailable
 from quire.protocol.rate_limits import load
+from quire.proxy.write.metrics import StreamFigures
 from quire.proxy.write.owned_stream import OwnedStream
 from quire.rpc.serving import methods
 from quire.rpc.serving.methods import Method
@@ -32,6 +33,7 @@ class Admin:
             methods.LIST_OWNED: self.list_owned,
             methods.GET_LOAD: self.get_load,
             methods.DUMP_RING: self.dump_ring,
+            methods.BALANCE: self.balance,
         }
 
     async def set_accept_new_streams(self, request: pb.SetAcceptNewStreamsRequest, caller: Caller) -> pb.AdminResponse:
@@ -48,7 +50,8 @@ class Admin:
         return pb.AdminResponse(status=self._proxy.status)
 
     async def list_owned(self, request: pb.ListOwnedRequest, caller: Caller) -> pb.ListOwnedResponse:
-        return pb.ListOwnedResponse(streams=[self._stream(stream) for stream in self._proxy.table])
+        table = self._proxy.table
+        return pb.ListOwnedResponse(streams=[self._stream(stream) for stream in table], room=table.room)
 
     async def get_load(self, request: pb.GetLoadRequest, caller: Caller) -> pb.GetLoadResponse:
         now_s, table = self._clock.monotonic(), self._proxy.table
@@ -69,6 +72,14 @@ class Admin:
             streams=[pb.Ownership(stream=stream, owner=routing.place(stream)) for stream in request.streams],
         )
 
+    async def balance(self, request: pb.BalanceRequest, caller: Caller) -> pb.BalanceResponse:
+        """Plan, or carry out what was planned, if this proxy is the balancer."""
+        if request.moves:
+            _log.info("admin.balance", moves=len(request.moves), client_id=caller.client_id)
+        if self._proxy.balancer is None:
+            raise Unavailable("this proxy has no way to others, and balances nothing")
+        return await self._proxy.balancer.asked(request)
+
     def _stream(self, stream: OwnedStream) -> pb.OwnedStream:
         now_s = self._clock.monotonic()
         return pb.OwnedStream(
@@ -79,7 +90,16 @@ class Admin:
             bytes_per_s=stream.bytes.per_s(now_s),
             waiting=stream.waiting,
             last_error=str(stream.error or ""),
+            owned_s=stream.served_s,
+            life=self._proxy.life_of(stream),
         )
+
+    def stream_figures(self) -> dict[str, StreamFigures]:
+        now_s = self._clock.monotonic()
+        return {
+            stream.name: StreamFigures(stream.requests.per_s(now_s), stream.bytes.per_s(now_s), stream.waiting)
+            for stream in self._proxy.table
+        }
 
     # --- For people who look for a cause
 
@@ -99,7 +119,7 @@ class Admin:
         return {
             "streams": {stream.name: self._shown(stream) for stream in proxy.table},
             "ring": [f"{member.address.host}:{member.address.port}" for member in proxy.routing.members()],
-            "config": asdict(proxy.settings),
+            "limits": asdict(proxy.table.limits),
         }
 
     def _shown(self, stream: OwnedStream) -> dict[str, Any]:

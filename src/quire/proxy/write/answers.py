@@ -11,7 +11,7 @@ from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import AppendCancelled, AppendOutcomeUnknown, Outcome, QuireError, StreamUnavailable, WriterFenced
 from quire.ledger.append_errors import again
 from quire.rpc.serving.results import result_of
-from quire.stream.record_queue import PlacedRun
+from quire.stream.dlsn_runs import PlacedRun
 
 _CLIENT_ID = re.compile(r"1;(-?[0-9]+);(.+):([0-9]{1,5})", re.ASCII)
 _RANDOM_PART = re.compile(r"-[0-9a-f]{12}$", re.ASCII)

@@ -1,14 +1,17 @@
 """What is counted of each request, and the rules that all of them share."""
 
+from typing import Final
+
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, NotOwner, QuireError
+from quire.errors import InvalidArgument, QuireError
+from quire.proxy.counted_calls import code_of
 from quire.proxy.write.metrics import WriteProxyMetrics
 from quire.proxy.write.operations import Submission
-from quire.rpc.serving.results import result_of
 from quire.rpc.serving.transport import Caller
 from quire.runtime import Clock
 from quire.telemetry.events import logger
 
+_REDIRECT: Final = pb.Code.Name(pb.NOT_OWNER)
 _log = logger("proxy.write")
 
 
@@ -25,14 +28,14 @@ class WriteCounts:
                 f"this proxy serves namespace {self.namespace!r}, not {name!r}", hint="Use that name, or none."
             )
 
-    def on_answer(self, rpc: str, error: QuireError | None) -> None:
-        self._metrics.request(rpc, "OK" if error is None else pb.Code.Name(result_of(error).code))
-        if isinstance(error, NotOwner):
+    def on_end(self, rpc: str, code: str) -> None:
+        self._metrics.request(rpc, code)
+        if code == _REDIRECT:
             self._metrics.redirects.value += 1
 
     def on_batch(self, rpc: str, submission: Submission | None, error: QuireError | None) -> None:
         """A batch is answered. `submission` is None if it never came that far."""
-        self.on_answer(rpc, error)
+        self.on_end(rpc, code_of(error))
         if submission is None or error is not None:
             return
         metrics, now_s = self._metrics, self._clock.monotonic()
@@ -45,4 +48,4 @@ class WriteCounts:
 
     def on_violation(self, caller: Caller, error: QuireError) -> None:
         self._metrics.violations.add()
-        _log.warning("call.violation", client_id=caller.client_id, peer=caller.peer, error=str(error))
+        _log.warning("call.violation", error=str(error), **caller.facts())

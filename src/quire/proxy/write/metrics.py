@@ -3,9 +3,22 @@
 Nothing is counted for a single record: a batch is one step. What each metric means is in `quire.telemetry.names`.
 """
 
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
 from quire.protocol.stream_states import StreamState
+from quire.proxy.counted_calls import RequestCounter
 from quire.telemetry import names
 from quire.telemetry.metrics import Counter, Registry
+from quire.telemetry.names import Declared
+
+
+class StreamFigures(NamedTuple):
+    """Of one stream, now."""
+
+    requests_per_s: float
+    bytes_per_s: float
+    waiting: int
 
 
 class WriteProxyMetrics:
@@ -13,7 +26,7 @@ class WriteProxyMetrics:
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._requests: dict[tuple[str, str], Counter] = {}
+        self.request = RequestCounter(registry, names.WRITE_PROXY_REQUESTS_TOTAL)
         self._acquire_failures: dict[str, Counter] = {}
         self._limited: dict[tuple[str, str], Counter] = {}
         self.queue_seconds = registry.latency(names.WRITE_PROXY_WRITE_SECONDS, stage="queue")
@@ -40,13 +53,21 @@ class WriteProxyMetrics:
         self.snapshots = registry.counter(names.WRITE_PROXY_SNAPSHOTS_TOTAL)
         self.calls = registry.gauge(names.WRITE_PROXY_CALLS)
         self.violations = registry.counter(names.WRITE_PROXY_VIOLATIONS_TOTAL)
+        self.is_balancer = registry.gauge(names.WRITE_PROXY_IS_BALANCER)
+        self.balance_looks = registry.counter(names.WRITE_PROXY_BALANCE_LOOKS_TOTAL)
+        self.balance_moved = registry.counter(names.WRITE_PROXY_BALANCE_MOVES_TOTAL, outcome="moved")
+        self.balance_failed = registry.counter(names.WRITE_PROXY_BALANCE_MOVES_TOTAL, outcome="failed")
+        self.balance_spread = registry.gauge(names.WRITE_PROXY_BALANCE_SPREAD)
 
-    def request(self, rpc: str, code: str) -> None:
-        counter = self._requests.get((rpc, code))
-        if counter is None:
-            counter = self.registry.counter(names.WRITE_PROXY_REQUESTS_TOTAL, rpc=rpc, code=code)
-            self._requests[rpc, code] = counter
-        counter.value += 1
+    def show_streams(self, figures: Callable[[], Mapping[str, StreamFigures]]) -> None:
+        """Have a line of each for every stream: for proxies with few of them."""
+
+        def show(declared: Declared, figure: Callable[[StreamFigures], float]) -> None:
+            self.registry.gauges(declared, lambda: {stream: figure(each) for stream, each in figures().items()})
+
+        show(names.WRITE_PROXY_STREAM_REQUESTS_PER_S, lambda each: each.requests_per_s)
+        show(names.WRITE_PROXY_STREAM_BYTES_PER_S, lambda each: each.bytes_per_s)
+        show(names.WRITE_PROXY_STREAM_PENDING_OPERATIONS, lambda each: each.waiting)
 
     def acquire_failed(self, cause: str) -> None:
         counter = self._acquire_failures.get(cause)

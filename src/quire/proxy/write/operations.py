@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from quire.codec.stream.producers import TAG_BYTES, ProducerTag, encode_tag
 from quire.errors import QuireError
-from quire.stream.record_queue import PlacedRun
+from quire.stream.dlsn_runs import PlacedRun
 
 if TYPE_CHECKING:
     from quire.proxy.write.serving import ServingStream

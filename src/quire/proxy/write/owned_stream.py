@@ -14,7 +14,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import Final
 
 from quire.errors import (
@@ -26,7 +25,7 @@ from quire.errors import (
     StreamSealed,
     StreamUnavailable,
 )
-from quire.protocol.rate_limits import LevelLimiter, MovingRate
+from quire.protocol.rate_limits import LevelLimiter, MovingRate, RateLimits
 from quire.protocol.stream_states import StreamLife, StreamState, Treatment
 from quire.proxy.write.answers import unavailable
 from quire.proxy.write.metrics import WriteProxyMetrics
@@ -37,6 +36,7 @@ from quire.proxy.write.serving import ServingStream
 from quire.proxy.write.settings import WriteProxySettings
 from quire.stream.namespace import Namespace
 from quire.telemetry.events import logger
+from quire.values import dataclass
 
 _log = logger("proxy.write")
 _BACK_SOON_MS: Final = 50
@@ -63,12 +63,14 @@ class OwnedStream:
         on_state: Callable[["OwnedStream", StreamState], None],
         on_closed: Callable[["OwnedStream"], None],
         on_acquired: Callable[["OwnedStream"], None],
+        number: int = 0,
     ) -> None:
-        """`on_acquired` may raise: then the stream is given up again."""
+        """`on_acquired` may raise: then the stream is given up again. `number` tells this life from others here."""
         self.name, self._household, self._settings = name, household, household.settings
         self._clock, self._metrics = household.namespace.context.runtime.clock, household.metrics
         self._on_state, self._on_closed, self._on_acquired = on_state, on_closed, on_acquired
-        self.life = StreamLife()
+        self.life, self.number = StreamLife(), number
+        self._served_since_s: float | None = None
         self.serving: ServingStream | None = None
         self.error: QuireError | None = None  # Why it is over, if something went wrong.
         self.refusing: Refusing | None = None  # What those are told that waited until it was closed.
@@ -85,8 +87,8 @@ class OwnedStream:
         rng = household.namespace.context.runtime.rng
         self.idle_s = self._settings.stream_idle_unload_s * (0.8 + 0.4 * rng.random())
         self.requests, self.bytes = MovingRate(now_s), MovingRate(now_s)
-        limits = self._settings.stream_limits
-        self.limiter = None if limits.is_off else LevelLimiter("stream", limits)
+        self._limits = RateLimits()
+        self.limiter: LevelLimiter | None = None
         self._life_task = asyncio.create_task(self._live(), name=f"own stream {name}")
 
     # --- What is known
@@ -101,6 +103,12 @@ class OwnedStream:
         return self.serving.writer.epoch if self.serving is not None else 0
 
     @property
+    def served_s(self) -> float:
+        """For how long it has been served here; 0 if it is not."""
+        since_s = self._served_since_s
+        return 0.0 if since_s is None or self.serving is None else self._clock.monotonic() - since_s
+
+    @property
     def waiting(self) -> int:
         """Operations that wait, or are under way."""
         return len(self._waiting) + (len(self.serving.in_flight) if self.serving is not None else 0)
@@ -110,6 +118,12 @@ class OwnedStream:
         """Since when the oldest append is with the writer."""
         oldest = next(iter(self.serving.in_flight), None) if self.serving is not None else None
         return None if oldest is None else oldest.handed_over_s
+
+    def set_limits(self, limits: RateLimits) -> None:
+        """What counts from now on. The same as before changes nothing: its buckets stay as full as they are."""
+        if limits != self._limits:
+            self._limits = limits
+            self.limiter = None if limits.is_off else LevelLimiter("stream", limits)
 
     # --- Operations
 
@@ -218,7 +232,7 @@ class OwnedStream:
         self._on_acquired(self)
         self.serving = serving
         self._move(StreamState.INITIALIZED)
-        self.used_s = self._clock.monotonic()
+        self.used_s = self._served_since_s = self._clock.monotonic()
         seconds = self.used_s - begun_s
         self._metrics.acquire_seconds.observe(seconds)
         _log.info(
@@ -266,6 +280,8 @@ class OwnedStream:
         if self.state is not StreamState.INITIALIZED:
             self._fail(AppendCancelled(f"stream {self.name!r} is given up before it was served"))
             return
+        if self.serving is not None:
+            self.serving.is_closing = True
         self._move(StreamState.CLOSING)
         self._end()
 

@@ -18,22 +18,30 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
-from google.protobuf.message import Message
-
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
-from quire.errors import InvalidArgument, ProxyDraining, QuireError, StoreClosed, StreamSealed
-from quire.metadata.driver import SessionEvent
+from quire.errors import (
+    InvalidArgument,
+    LockLost,
+    ProxyDraining,
+    QuireError,
+    StreamSealed,
+    VersionConflict,
+)
 from quire.metadata.paths import join, name_of
+from quire.protocol.balancing import Orders
+from quire.proxy.counted_calls import count_expiries, counted
 from quire.proxy.membership import READ_PROXIES, WRITE_PROXIES, LiveSet, Member
 from quire.proxy.write.admin import Admin
 from quire.proxy.write.answers import batch_result, lock_client_id, placed
+from quire.proxy.write.balancer import Balancer
 from quire.proxy.write.batches import checked_batch
 from quire.proxy.write.counting import WriteCounts
 from quire.proxy.write.draining import Drain
+from quire.proxy.write.load_board import LoadBoard
 from quire.proxy.write.metrics import WriteProxyMetrics
 from quire.proxy.write.operations import Submission, Use
-from quire.proxy.write.owned_stream import Household
+from quire.proxy.write.owned_stream import Household, OwnedStream
 from quire.proxy.write.refusals import Refusals
 from quire.proxy.write.removal import OwnersCatalog
 from quire.proxy.write.routing import Routing
@@ -43,7 +51,7 @@ from quire.proxy.write.stream_table import StreamTable
 from quire.proxy.write.write_calls import WriteCall
 from quire.rpc.serving import methods
 from quire.rpc.serving.results import dlsn_message, dlsn_of
-from quire.rpc.serving.transport import Caller, Handlers, Transport, UnaryHandler
+from quire.rpc.serving.transport import Caller, Handlers, Transport
 from quire.stream.namespace import Namespace
 from quire.stream.record_queue import TrackedCall
 from quire.stream.start import Txid
@@ -74,13 +82,20 @@ class WriteProxy:
         self._refusals = Refusals(settings, writers, address, self._clock, context.runtime.rng)
         household = Household(namespace, settings, self._metrics, asyncio.Semaphore(settings.acquires_max))
         self.table = StreamTable(household, self._refusals)
+        self._board = LoadBoard(context.store, self._clock, context.path)
         self.routing = Routing(
-            context, self.table, self._refusals, address, self.name, writers=writers, readers=readers
+            context, self.table, self._refusals, address, self.name, self._board, writers=writers, readers=readers
         )
         self._calls: dict[WriteCall, None] = {}
         self._drain = Drain(
             self.table, self.routing, settings, self._clock, address, self.name, lambda: self._calls, transport
         )
+        self._orders = Orders()
+        self.balancer: Balancer | None = None
+        if transport is not None:
+            self.balancer = Balancer(
+                context, settings, address, self.name, writers, self._board, transport, self._metrics
+            )
         self._admin = Admin(self)
         self._catalog = OwnersCatalog(namespace, self.table, self._refusals, address)
         self._membership = AsyncExitStack()
@@ -88,11 +103,13 @@ class WriteProxy:
         self._draining: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()  # To drain.
         self._metrics.status.read = lambda: self.status
+        if settings.stream_metrics:
+            self._metrics.show_streams(self._admin.stream_figures)
 
     # --- The API
 
     def handlers(self) -> Handlers:
-        unary: dict[methods.Method, UnaryHandler] = {
+        others: Handlers = {
             methods.WRITE_ONCE: self.write_once,
             methods.TRUNCATE: self.truncate,
             methods.SEAL: self.seal,
@@ -100,26 +117,12 @@ class WriteProxy:
             methods.RELEASE: self.release,
             methods.HANDSHAKE: self.handshake,
             methods.GET_OWNER: self.get_owner,
-            **self._admin.handlers(),
-        }
-        return {
-            methods.WRITE: self.write,
             methods.WATCH_OWNERSHIP: self.watch_ownership,
             **self._catalog.handlers(),
-            **{method: self._counted(method.name, handler) for method, handler in unary.items()},
+            **self._admin.handlers(),
         }
-
-    def _counted(self, rpc: str, handler: UnaryHandler) -> UnaryHandler:
-        async def counted(request: Any, caller: Caller) -> Message:
-            try:
-                response = await handler(request, caller)
-            except QuireError as error:
-                self._counts.on_answer(rpc, error)
-                raise
-            self._counts.on_answer(rpc, None)
-            return response
-
-        return counted
+        # Of a Write call each batch is counted, where it is answered.
+        return {methods.WRITE: self.write, **counted(others, self._counts.on_end)}
 
     # --- Writing
 
@@ -216,12 +219,27 @@ class WriteProxy:
         self._counts.check_namespace(request.namespace)
         name = stream_name(request.stream)
         stream = self.table.get(name)
+        self._check_order(request, stream)
         if stream is not None and request.HasField("suggested_owner"):
             self._refusals.on_moved(name, request.suggested_owner)
             await self._drain.move(stream, request.suggested_owner)
         else:
             await self._catalog.give_up(name, caller)
         return pb.StreamResponse()
+
+    def _check_order(self, request: pb.ReleaseRequest, stream: OwnedStream | None) -> None:
+        """A balancer may not know yet that there is a later one, or what became of a stream since it looked."""
+        if not self._orders.obeys(request.term):
+            raise LockLost(f"balancer {request.term} is not the latest one any more", term=request.term)
+        if request.expected_life and (stream is None or self.life_of(stream) != request.expected_life):
+            raise VersionConflict(
+                f"stream {request.stream!r} was given up, or acquired again, since it was to be moved",
+                stream=request.stream,
+            )
+
+    def life_of(self, stream: OwnedStream) -> str:
+        """A name for the time since a stream was acquired, unlike that of any other one, wherever it was."""
+        return f"{self.address.instance}/{stream.number}"
 
     # --- Who is where
 
@@ -252,6 +270,8 @@ class WriteProxy:
         """Be listed among the write proxies that are alive, for the block or until it is drained."""
         member = Member.of(self.address, shard=self.settings.shard)
         await self._membership.enter_async_context(self._writers.join(member))
+        if self.balancer is not None and self.settings.balance.is_on:
+            await self._membership.enter_async_context(self.balancer.standing())
         self._has_joined = True
         try:
             yield
@@ -294,16 +314,9 @@ class WriteProxy:
         """Look after the streams, and the session."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.table.tick(), name="mind the streams")
-            tasks.create_task(self._count_expiries(), name="mind the session")
-
-    async def _count_expiries(self) -> None:
-        with self.namespace.context.store.watch_session() as session:
-            try:
-                while True:
-                    if await session.wait_event() is SessionEvent.EXPIRED:
-                        self._metrics.session_expiries.add()
-            except StoreClosed:
-                pass
+            expiries = count_expiries(self.namespace.context.store, self._metrics.session_expiries)
+            tasks.create_task(expiries, name="mind the session")
+            tasks.create_task(self._board.follow(), name="follow the loads of all proxies")
 
     async def close(self) -> None:
         """Give everything up, and end every call."""

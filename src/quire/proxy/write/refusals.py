@@ -6,7 +6,8 @@ Invariants:
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from quire.codec.pb import quire_v1_pb2 as pb
@@ -37,6 +38,7 @@ class Refusals:
     def __init__(self, settings: WriteProxySettings, live: LiveSet, address: pb.Owner, clock: Clock, rng: Rng) -> None:
         self._settings, self._live, self._address, self._clock, self._rng = settings, live, address, clock, rng
         self._holds: dict[str, Hold] = {}
+        self._blocked: dict[str, list[Refusing]] = {}
         self._failures: dict[str, int] = {}  # In a row.
 
     # --- Holding
@@ -51,12 +53,21 @@ class Refusals:
         lives = owner if owner in self._live.addresses else None
         self._holds[stream] = Hold(until_s, refusing, lives)
 
-    def release(self, stream: str) -> None:
-        """It may be tried again."""
-        self._holds.pop(stream, None)
+    @contextmanager
+    def blocked(self, stream: str, refusing: Refusing) -> Iterator[None]:
+        """Tell `refusing` to whoever wants the stream, for the block. Holds that there are stay, and count after it."""
+        self._blocked.setdefault(stream, []).append(refusing)
+        try:
+            yield
+        finally:
+            self._blocked[stream].remove(refusing)
+            if not self._blocked[stream]:
+                del self._blocked[stream]
 
     def held(self, stream: str) -> Refusing | None:
         """What to tell whoever wants this stream, if it is on hold."""
+        if stream in self._blocked:
+            return self._blocked[stream][0]
         hold = self._holds.get(stream)
         if hold is None:
             return None
@@ -119,6 +130,7 @@ class Refusals:
             stream,
             self._settings.session_timeout_s * 2 / 3,
             lambda operation: self.not_owner(stream, to, operation.tried),
+            owner=f"{to.host}:{to.port}",
         )
 
     def _on_owned(self, stream: str, error: StreamOwned) -> Refusing:

@@ -19,8 +19,6 @@ from quire.rpc.serving.transport import Caller, DuplexHandler, StreamHandler, Un
 from quire.stream.info import lock_holder
 from quire.stream.namespace import Namespace
 
-_REMOVAL_S_MAX = 120.0  # Longer than deleting or renaming takes, whatever is down.
-
 
 class OwnersCatalog:
     """What anybody may ask of the catalog, and streams that are given up before they go."""
@@ -41,13 +39,10 @@ class OwnersCatalog:
             def refusing(operation: Operation) -> QuireError:
                 return not_ready(name, "it is being deleted or renamed", retry_after_ms=100)
 
-            self._refusals.hold(name, _REMOVAL_S_MAX, refusing)
-            try:
+            with self._refusals.blocked(name, refusing):
                 await self.give_up(name, caller)
                 removed: Message = await handler(request, caller)
                 return removed
-            finally:
-                self._refusals.release(name)
 
         return given_up_first
 

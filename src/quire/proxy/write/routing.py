@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
+from quire.protocol import balancing
 from quire.protocol.ring import HashRing
 from quire.proxy.membership import LiveSet, Member
 from quire.proxy.write.answers import lock_address
+from quire.proxy.write.load_board import LoadBoard
 from quire.proxy.write.refusals import Refusals
 from quire.proxy.write.stream_table import StreamTable
 from quire.stream.context import StreamContext
@@ -28,12 +30,14 @@ class Routing:
         refusals: Refusals,
         address: pb.Owner,
         namespace: str,
+        board: LoadBoard,
         *,
         writers: LiveSet,
         readers: LiveSet,
     ) -> None:
         self._context, self._table, self._refusals = context, table, refusals
         self._address, self._namespace, self._writers, self._readers = address, namespace, writers, readers
+        self._board = board
         self._watchers: dict[_Watcher, None] = {}  # In the order in which they are told.
         self._ring: tuple[frozenset[str], HashRing] = (frozenset(), HashRing(()))
         table.on_ownership = self._on_ownership
@@ -69,12 +73,11 @@ class Routing:
         return pb.GetOwnerResponse(owner=chosen, is_owned=False, owner_live=chosen is not None)
 
     def place(self, stream: str, *, but_not: str = "") -> pb.Owner | None:
-        """Where a stream belongs that nobody owns, among the proxies that are alive."""
+        """Where a stream belongs that nobody owns, among the proxies that are alive: by the ring, and by load."""
         members = {member.address: member for member in self._writers.current}
-        for address in self._ring_of(frozenset(members)).candidates(f"{self._namespace}/{stream}"):
-            if address != but_not:
-                return members[address].owner
-        return None
+        candidates = self._ring_of(frozenset(members)).candidates(f"{self._namespace}/{stream}")
+        chosen = balancing.place((each for each in candidates if each != but_not), self._board.loads)
+        return None if chosen is None else members[chosen].owner
 
     def _ring_of(self, addresses: frozenset[str]) -> HashRing:
         if self._ring[0] != addresses:

@@ -33,7 +33,8 @@ from quire.proxy.write.metrics import WriteProxyMetrics
 from quire.proxy.write.operations import BatchTag, Submission
 from quire.proxy.write.settings import WriteProxySettings
 from quire.runtime import Clock
-from quire.stream.record_queue import PlacedRun, TrackedCall
+from quire.stream.dlsn_runs import PlacedRun
+from quire.stream.record_queue import TrackedCall
 from quire.stream.writer import StreamWriter
 from quire.types import DLSN, EntryId, Lssn, ProducerRun, SlotId
 
@@ -60,6 +61,7 @@ class ServingStream:
         self.in_flight: dict[Submission, None] = {}  # In the order of appending.
         self.in_flight_bytes = 0
         self.has_stored = False  # Anything, since it was acquired.
+        self.is_closing = False  # The writer takes nothing more; what it has is still being settled.
         self._duplicates: list[Submission] = []  # Of what is in flight.
         self._rule = SnapshotRule(settings.snapshot_entries, settings.snapshot_s, settings.snapshot_bytes)
         self._since_entries = self._since_bytes = self._snapshot_bytes = 0
@@ -216,7 +218,7 @@ class ServingStream:
 
     def snapshot_if_due(self) -> None:
         """Write the producers down again, so that whoever takes over has little to read."""
-        if self.problem is not None or not self.is_marked or self._is_snapshot_under_way:
+        if self.problem is not None or self.is_closing or not self.is_marked or self._is_snapshot_under_way:
             return
         now_s = self._clock.monotonic()
         if self._rule.is_due(
@@ -229,7 +231,7 @@ class ServingStream:
             self.snapshot()
 
     def snapshot(self) -> None:
-        if self.problem is not None:
+        if self.problem is not None or self.is_closing:
             return
         self.producers.forget_old(self._clock.wall_ms())
         # Batches are settled in their order: all that are not begin in the entry of the last one that is, or behind.

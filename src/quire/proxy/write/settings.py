@@ -1,11 +1,14 @@
 """What may be tuned about a write proxy."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quire.codec.stream.limits import PAYLOAD_BYTES_MAX
 from quire.errors import InvalidArgument
+from quire.protocol.balancing import BalanceSettings
+from quire.protocol.limit_rules import AcquireLimits, LimitRules
 from quire.protocol.rate_limits import RateLimits
+from quire.values import dataclass
 
 MIB = 1 << 20
 
@@ -95,6 +98,11 @@ class WriteProxySettings:
     stream_limits: RateLimits = field(default=RateLimits())
     """Of each stream."""
 
+    # --- Balancing
+
+    balance: BalanceSettings = field(default=BalanceSettings())
+    """When streams go from this proxy to others that have less to do, and the other way round."""
+
     # --- Giving streams up
 
     service_timeout_s: float = 60.0
@@ -126,6 +134,18 @@ class WriteProxySettings:
 
     snapshot_bytes: int = 4 * MIB
     """After so many bytes, or eight times the size of a snapshot: who takes over the stream reads that much."""
+
+    # --- What is told
+
+    stream_metrics: bool = False
+    """Whether metrics have a line for each stream. With thousands of them a scrape is large, and whoever stores it pays
+    for it: `ListOwned` has the same."""
+
+    @property
+    def limit_rules(self) -> LimitRules:
+        """All limits of this proxy, as they are at its start."""
+        acquire = AcquireLimits(self.acquire_requests_per_s, self.acquire_bytes_per_s)
+        return LimitRules(self.proxy_limits, self.namespace_limits, acquire, self.stream_limits)
 
     def __post_init__(self) -> None:
         positive = (

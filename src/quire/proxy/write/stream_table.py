@@ -23,6 +23,7 @@ from quire.errors import (
     StreamSealed,
     TooManyStreams,
 )
+from quire.protocol.limit_rules import LimitRules
 from quire.protocol.rate_limits import LevelLimiter, MovingRate, charge
 from quire.protocol.stream_states import StreamState
 from quire.proxy.write.answers import not_ready, unavailable
@@ -45,6 +46,7 @@ class StreamTable:
         self._clock, self._rng = context.runtime.clock, context.runtime.rng
         self._cached: dict[str, OwnedStream] = {}
         self._owned: dict[str, OwnedStream] = {}
+        self._lives = 0  # Of all streams so far.
         self._lingering: set[OwnedStream] = set()  # Told to be closed, and not yet so.
         self.named: Counter[str] = Counter()  # By how many Write calls.
         self.is_accepting = True
@@ -54,8 +56,9 @@ class StreamTable:
         self.on_ownership: Callable[[str], None] = lambda stream: None
         now_s = self._clock.monotonic()
         self.requests, self.bytes = MovingRate(now_s), MovingRate(now_s)
-        levels = (("proxy", self._settings.proxy_limits), ("namespace", self._settings.namespace_limits))
-        self._limiters = [LevelLimiter(level, limits) for level, limits in levels if not limits.is_off]
+        self._rules = LimitRules()
+        self._limiters: list[LevelLimiter] = []
+        self.set_limits(self._settings.limit_rules)
 
     # --- What is known
 
@@ -80,6 +83,28 @@ class StreamTable:
         if self.is_down:
             return pb.DOWN
         return pb.WRITE_AND_ACCEPT if self.is_accepting and not self.is_draining else pb.WRITE_ONLY
+
+    @property
+    def room(self) -> int:
+        """How many further streams are taken, as things are."""
+        if self.status != pb.WRITE_AND_ACCEPT or self._is_busy():
+            return 0
+        settings = self._settings
+        room = min(settings.streams_cached_max - len(self._cached), settings.streams_owned_max - len(self._owned))
+        return max(0, room)
+
+    @property
+    def limits(self) -> LimitRules:
+        return self._rules
+
+    def set_limits(self, rules: LimitRules) -> None:
+        """Limits that count from now on. Those that are as they were go on from where they are."""
+        before, self._rules = self._rules, rules
+        if (rules.proxy, rules.namespace) != (before.proxy, before.namespace):
+            levels = (("proxy", rules.proxy), ("namespace", rules.namespace))
+            self._limiters = [LevelLimiter(level, limits) for level, limits in levels if not limits.is_off]
+        for stream in self:
+            stream.set_limits(rules.of(stream.name))
 
     # --- Operations
 
@@ -162,17 +187,21 @@ class StreamTable:
 
     def _is_busy(self) -> bool:
         now_s = self._clock.monotonic()
-        limits = (
-            (self._settings.acquire_requests_per_s, self.requests),
-            (self._settings.acquire_bytes_per_s, self.bytes),
-        )
+        limits = ((self._rules.acquire.requests_per_s, self.requests), (self._rules.acquire.bytes_per_s, self.bytes))
         return any(limit is not None and 0 <= limit < rate.per_s(now_s) for limit, rate in limits)
 
     def _take(self, name: str, *, create_if_missing: bool) -> OwnedStream:
+        self._lives += 1
         stream = OwnedStream(
-            name, self._household, on_state=self._on_state, on_closed=self._on_closed, on_acquired=self._on_acquired
+            name,
+            self._household,
+            on_state=self._on_state,
+            on_closed=self._on_closed,
+            on_acquired=self._on_acquired,
+            number=self._lives,
         )
         stream.create_if_missing = create_if_missing
+        stream.set_limits(self._rules.of(name))
         self._cached[name] = stream
         self._metrics.by_state[StreamState.UNINITIALIZED].add(1)
         self._metrics.cached.value = len(self._cached)

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, QuireError
+from quire.errors import InvalidArgument, Outcome, QuireError
 from quire.protocol.write_order import StreamOrder
 from quire.proxy.write.answers import batch_result, placed, predecessor_failed
 from quire.proxy.write.batches import checked_batch
@@ -192,7 +192,14 @@ class WriteCall:
         attempt = batch.attempt
         # A call that has ended hands nothing over any more: nobody would say whether what comes behind may follow.
         submission.may_append = lambda: not self._is_over and order.may_append(number, attempt)
-        submission.on_decided = lambda decided: self._decide(order, number, name, size_bytes, decided, decided.error)
+
+        def on_decided(decided: Submission) -> None:
+            error = decided.error
+            if error is not None and error.outcome is Outcome.NOT_APPLIED and not order.may_append(number, attempt):
+                error = predecessor_failed(name)  # Whatever else is the matter: the first one was told.
+            self._decide(order, number, name, size_bytes, decided, error)
+
+        submission.on_decided = on_decided
         self._table.submit_batch(submission)
 
     def _new_order(self, name: str) -> StreamOrder[_Answer]:

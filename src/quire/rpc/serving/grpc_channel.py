@@ -24,6 +24,7 @@ from quire.rpc.serving.http2_call import Call, CallOver, MessageRefused
 from quire.rpc.serving.http2_connection import Headers, Http2Connection
 from quire.rpc.serving.methods import Method
 from quire.rpc.serving.settings import CallSettings
+from quire.rpc.serving.tokens import Token
 from quire.runtime import Runtime
 
 _CONNECTIONS_MAX: Final = 8  # To one proxy. More calls than they carry are a mistake.
@@ -41,8 +42,10 @@ class GrpcTransport:
         *,
         settings: CallSettings | None = None,
         tls: ssl.SSLContext | None = None,
+        token: Token | None = None,
     ) -> None:
-        self._runtime, self._client_id, self._tls = runtime, client_id, tls
+        """`token` is shown with every call, for proxies that ask for one."""
+        self._runtime, self._client_id, self._tls, self._token = runtime, client_id, tls, token
         self._settings = settings or CallSettings()
         self._channels: dict[str, GrpcChannel] = {}
         if tls is not None:
@@ -51,7 +54,12 @@ class GrpcTransport:
     def channel(self, address: str) -> "GrpcChannel":
         if address not in self._channels:
             self._channels[address] = GrpcChannel(
-                self._runtime, address, client_id=self._client_id, settings=self._settings, tls=self._tls
+                self._runtime,
+                address,
+                client_id=self._client_id,
+                settings=self._settings,
+                tls=self._tls,
+                token=self._token,
             )
         return self._channels[address]
 
@@ -66,13 +74,21 @@ class GrpcChannel:
     """The way to one proxy."""
 
     def __init__(
-        self, runtime: Runtime, address: str, *, client_id: str, settings: CallSettings, tls: ssl.SSLContext | None
+        self,
+        runtime: Runtime,
+        address: str,
+        *,
+        client_id: str,
+        settings: CallSettings,
+        tls: ssl.SSLContext | None,
+        token: Token | None = None,
     ) -> None:
         host, separator, port = address.rpartition(":")
         if not separator or not port.isdigit():
             raise InvalidArgument(f"{address!r} is not the address of a proxy", hint="Write host:port.")
         self._address, self._host, self._port = address, host.removeprefix("[").removesuffix("]"), int(port)
         self._runtime, self._client_id, self._settings, self._tls = runtime, client_id, settings, tls
+        self._token = token
         self._connections: list[ClientConnection] = []
         self._connecting: asyncio.Task[None] | None = None
         self._headers: dict[tuple[object, ...], bytes] = {}
@@ -202,7 +218,8 @@ class GrpcChannel:
     # --- Messages ---------------------------------------------------------------------------------------------
 
     def _request_headers(self, method: Method, attempt: int, tried: Sequence[str], timeout_s: float | None) -> bytes:
-        key = (method, attempt, tuple(tried), timeout_s)
+        token = self._token() if callable(self._token) else self._token or ""
+        key = (method, attempt, tuple(tried), timeout_s, token)
         found = self._headers.get(key)
         if found is None:
             if len(self._headers) >= _CACHED_HEADERS_MAX:
@@ -214,6 +231,7 @@ class GrpcChannel:
                 attempt=attempt,
                 tried=tried,
                 timeout_s=timeout_s,
+                token=token,
             )
         return found
 

@@ -1,6 +1,8 @@
 """What a call of gRPC says in headers: who calls what, and how it ended.
 
-The end of a call is `grpc-status`, `grpc-message` for people, and ours: `quire-result-bin`, the `Result` in base64.
+The end of a call is `grpc-status`, `grpc-message` for people, and ours: `quire-result-bin`, the `Result` in base64. For
+libraries that know nothing of us it is told once more the way gRPC's own do, as a `google.rpc.Status` with the result
+among its details.
 """
 
 import base64
@@ -13,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from quire.codec.http2 import headers_block
 from quire.codec.pb import quire_v1_pb2 as pb
+from quire.codec.protobuf import bytes_field, number_field, text_field
 from quire.errors import InvalidArgument, ProxyFailed, ProxyOutcomeUnknown, QuireError
 from quire.rpc.serving.results import error_of, meaning_of
 from quire.rpc.serving.transport import Caller
@@ -40,6 +43,8 @@ STATUSES: Final = {name: number for number, name in enumerate(_NAMES)}
 
 _CONTENT_TYPE: Final = "application/grpc"
 _RESULT: Final = "quire-result-bin"
+_DETAILS: Final = "grpc-status-details-bin"
+_RESULT_TYPE: Final = f"type.googleapis.com/{pb.Result.DESCRIPTOR.full_name}"
 _TEXT_MAX: Final = 1_000  # Characters: peers refuse headers of more than some kilobytes.
 _IDS_MAX: Final = 256  # Characters of a client's id.
 
@@ -51,7 +56,14 @@ TRAILERS_OK: Final = headers_block([("grpc-status", "0")])
 
 
 def request_headers(
-    path: str, *, address: str, client_id: str, attempt: int, tried: Sequence[str], timeout_s: float | None
+    path: str,
+    *,
+    address: str,
+    client_id: str,
+    attempt: int,
+    tried: Sequence[str],
+    timeout_s: float | None,
+    token: str = "",
 ) -> bytes:
     headers = [
         (":method", "POST"),
@@ -63,6 +75,8 @@ def request_headers(
         ("user-agent", "quire"),
         ("x-client-id", _escaped(client_id)),
     ]
+    if token:
+        headers.append(("authorization", f"Bearer {token}"))
     if timeout_s is not None:
         headers.append(("grpc-timeout", f"{min(int(timeout_s * 1000), 99_999_999)}m"))
     if attempt != 1:
@@ -92,7 +106,7 @@ def caller_of(headers: Mapping[str, str], *, peer: str) -> Caller | None:
         peer=peer,
         attempt=int(attempt) if attempt.isascii() and attempt.isdigit() and len(attempt) < 10 else 1,
         tried=tuple(each for each in _unescaped(headers.get("x-tried", "")).split(",") if each),
-        metadata={name: value for name, value in headers.items() if not name.startswith(":")},
+        metadata={name: value for name, value in headers.items() if name[0] != ":" and name != "authorization"},
     )
 
 
@@ -106,9 +120,28 @@ def trailers(result: pb.Result) -> bytes:
         shortened.CopyFrom(result)
         shortened.message = result.message[:_TEXT_MAX]
         result = shortened
-    encoded = base64.b64encode(result.SerializeToString()).rstrip(b"=").decode()
     status = STATUSES[meaning_of(result.code).grpc]
-    return headers_block([("grpc-status", str(status)), ("grpc-message", _escaped(result.message)), (_RESULT, encoded)])
+    headers = [
+        ("grpc-status", str(status)),
+        ("grpc-message", _escaped(result.message)),
+        (_RESULT, _binary(result.SerializeToString())),
+    ]
+    if len(result.message.encode(errors="replace")) <= _TEXT_MAX:
+        headers.append((_DETAILS, _binary(_standard_status(status, result))))
+    return headers_block(headers)
+
+
+def _standard_status(status: int, result: pb.Result) -> bytes:
+    """A `google.rpc.Status`. Its message is not said twice: what is in the details has none."""
+    detail = pb.Result()
+    detail.CopyFrom(result)
+    detail.ClearField("message")
+    packed = text_field(1, _RESULT_TYPE) + bytes_field(2, detail.SerializeToString())  # A `google.protobuf.Any`.
+    return number_field(1, status) + text_field(2, result.message) + bytes_field(3, packed)
+
+
+def _binary(value: bytes) -> str:
+    return base64.b64encode(value).rstrip(b"=").decode()
 
 
 def error_in(headers: Mapping[str, str], *, address: str) -> QuireError | None:

@@ -3,7 +3,7 @@
 Invariants:
   WritesRunToTheirEnd   a handler with one answer, once begun, runs to its end, whoever waits for that answer: an append
                         is not cut in half because its caller gave up. Such handlers are bounded as all calls are.
-  GoneIsGone            a handler with many answers is closed as soon as its caller is gone.
+  GoneIsGone            a handler with many answers, or one that only waits, ends as soon as its caller is gone.
   RefusedAlone          what a client does wrong costs its call, or its connection; never anybody else's.
 """
 
@@ -25,12 +25,14 @@ from quire.rpc.serving.reflection import REFLECTION_SERVICES, Reflection
 from quire.rpc.serving.refusals import Refusals
 from quire.rpc.serving.results import failure_inside, result_of
 from quire.rpc.serving.settings import ServingSettings
+from quire.rpc.serving.tokens import Permit, Tokens
 from quire.rpc.serving.transport import Caller, Handlers
 from quire.runtime import Runtime
 from quire.runtime.network import Server as Listener
 from quire.telemetry.metrics import Registry
 
 _AGE_JITTER: Final = 0.1
+_LOOK_S: Final = 1.0  # How soon a call that lasts ends after its token did.
 _NO_CALLER: Final = Caller(client_id="")  # Of health checks and reflection.
 
 
@@ -64,6 +66,9 @@ class GrpcServer:
         self._serving: dict[asyncio.Task[None], None] = {}
         self._health = Health()
         self._incoming_bytes = 0
+        self._tokens: Tokens | None = None
+        self._permits: dict[ServedCall, None] = {}  # Of calls that last.
+        self._looking: asyncio.TimerHandle | None = None
         self._has_started = self.is_closing = False
         self._idle = asyncio.Event()
 
@@ -84,11 +89,29 @@ class GrpcServer:
         for connection in list(self._connections):
             connection.begin()
 
+    def require(self, tokens: Tokens) -> None:
+        """From now on calls of the API need a token. Calls that last are looked at again and again."""
+        self._tokens = tokens
+        self._look_again()
+
+    def _look_again(self) -> None:
+        assert self._tokens is not None
+        for served in list(self._permits):
+            permit = served.permit
+            if permit is not None and permit.problem is None:
+                permit.problem = self._tokens.problem_of(permit.known)
+                if permit.problem is not None:
+                    self.refusals.count("revoked_call")
+                    served.on_denied()
+        self._looking = asyncio.get_running_loop().call_later(_LOOK_S, self._look_again)
+
     def set_serving(self, serving: bool) -> None:
         self._health.set_serving(serving)
 
     async def aclose(self, *, grace_s: float = 0.0) -> None:
         self.is_closing = True
+        if self._looking is not None:
+            self._looking.cancel()
         self._health.set_serving(False)
         for connection in list(self._connections):
             connection.leave(None)
@@ -164,11 +187,23 @@ class GrpcServer:
             self.refusals.count("too_many_calls")
             connection.end(call, trailers(result_of(OverCapacity("as many calls are open as there may be"))))
             return
-        served = ServedCall(connection, call, method, caller, self.refusals, self.settings.calls.message_bytes_max)
+        permit: Permit | None = None
+        if self._tokens is not None and method.service in SERVICES:
+            try:
+                permit = Permit(self._tokens.check(headers.get("authorization", "")))
+            except NotAuthenticated as error:
+                self.refusals.count(str(error.facts["cause"]))
+                connection.end(call, trailers(result_of(error)))
+                return
+        size_max = self.settings.calls.message_bytes_max
+        served = ServedCall(connection, call, method, caller, self.refusals, size_max, permit)
         serve = serve_many if method.server_streams else serve_one
         task = asyncio.create_task(serve(served, handler), name=f"serve {method.path}")
         self._serving[task] = None
-        connection.on_serving(call, task, may_cancel=method.server_streams)
+        if permit is not None and method.server_streams:
+            self._permits[served] = None
+            task.add_done_callback(lambda _: self._permits.pop(served, None))
+        connection.on_serving(call, task, may_cancel=method.ends_with_caller)
         task.add_done_callback(partial(self._on_served, connection, call))
 
     def _on_served(self, connection: ServerConnection, call: Call, task: "asyncio.Task[None]") -> None:

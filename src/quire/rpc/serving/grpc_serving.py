@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Final, Self, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -14,13 +13,15 @@ from quire.rpc.serving.http2_call import Call, CallOver
 from quire.rpc.serving.methods import Method
 from quire.rpc.serving.refusals import Refusals
 from quire.rpc.serving.results import failure_inside, result_of
-from quire.rpc.serving.transport import Caller, DuplexHandler, StreamHandler, UnaryHandler
+from quire.rpc.serving.tokens import Permit
+from quire.rpc.serving.transport import Caller, DuplexHandler, Offering, StreamHandler, UnaryHandler
 from quire.telemetry.events import logger
+from quire.values import dataclass
 
 _LOG: Final = logger("serving")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ServedCall:
     """One call, and all that is known of it."""
 
@@ -30,6 +31,18 @@ class ServedCall:
     caller: Caller
     refusals: Refusals
     message_bytes_max: int
+    permit: Permit | None = None
+    """Where tokens are asked for: may it go on?"""
+
+    def check_permit(self) -> None:
+        """Raises why the call may not go on."""
+        if self.permit is not None and self.permit.problem is not None:
+            raise self.permit.problem
+
+    def on_denied(self) -> None:
+        """Whoever waits for the next request looks at the permit; what was read before is answered."""
+        self.call.is_read_out = True
+        self.call.wake()
 
     async def request(self) -> Any | None:
         """The only one of a call; None if the caller is gone."""
@@ -52,6 +65,13 @@ class ServedCall:
         invariant(len(body) <= self.message_bytes_max, "a response is too large to be sent", size=len(body))
         await self.connection.respond(self.call, body)
 
+    def take(self, response: bytes) -> bool:
+        """See `quire.rpc.serving.transport.Take`."""
+        call = self.call
+        if call.is_over or not call.headers_sent or (self.permit is not None and self.permit.problem is not None):
+            return False
+        return self.connection.send_at_once(call, response, end=False)
+
     def end(self, error: Exception | None) -> None:
         """Tell the caller, if there still is one."""
         if error is None:
@@ -61,15 +81,15 @@ class ServedCall:
         elif isinstance(error, CallOver) and self.call.is_over:
             return
         else:
-            who = self.caller
-            _LOG.error("call.failed", method=self.method.path, client_id=who.client_id, peer=who.peer, exc_info=error)
+            _LOG.error("call.failed", method=self.method.path, exc_info=error, **self.caller.facts())
             end = trailers(failure_inside())
         if not self.call.is_over:
             self.connection.end(self.call, end)
 
 
 async def serve_one(served: ServedCall, handler: UnaryHandler) -> None:
-    """A call with one response. Nobody cancels this when the caller is gone: see WritesRunToTheirEnd."""
+    """A call with one response. If it changes anything nobody cancels it when the caller is gone: see
+    WritesRunToTheirEnd."""
     try:
         request = await served.request()
         if request is None:
@@ -88,6 +108,8 @@ async def serve_many(served: ServedCall, handler: StreamHandler | DuplexHandler)
         if argument is None:
             return
         responses = handler(argument, served.caller)
+        if isinstance(responses, Offering):
+            responses.offer_to(served.take)
         if hasattr(responses, "aclose"):
             async with aclosing(cast(Any, responses)):
                 await _respond_all(served, responses)
@@ -102,6 +124,8 @@ async def serve_many(served: ServedCall, handler: StreamHandler | DuplexHandler)
 async def _respond_all(served: ServedCall, responses: AsyncIterator[Message | bytes]) -> None:
     async for response in responses:
         await served.respond(response)
+        if not served.method.client_streams:
+            served.check_permit()
 
 
 class _Requests:
@@ -115,6 +139,7 @@ class _Requests:
 
     async def __anext__(self) -> Any:
         body = await self._served.call.receive()
+        self._served.check_permit()
         if body is None:
             raise StopAsyncIteration
         return self._served.decoded(body)

@@ -107,7 +107,7 @@ class Call:
             raise http2.Http2Violation("more data than a call has room for", http2.FLOW_CONTROL_ERROR)
         if (
             not self._partial
-            and len(payload) >= http2.MESSAGE_PREFIX_BYTES
+            and http2.MESSAGE_PREFIX_BYTES <= len(payload) <= self.connection.settings.message_bytes_max
             and http2.prefix_of(payload) == (False, len(payload) - http2.MESSAGE_PREFIX_BYTES)
         ):
             self._inbox.append(payload[http2.MESSAGE_PREFIX_BYTES :])  # The usual case: a message to a frame.

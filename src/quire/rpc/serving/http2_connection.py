@@ -43,6 +43,7 @@ class Http2Connection(asyncio.Protocol):
         self.settings = settings
         self.calls: dict[int, Call] = {}
         self.peer_window_bytes = http2.WINDOW_BYTES
+        self._frame_bytes_max = http2.FRAME_BYTES_MAX  # That we may send.
         self.is_lost = False
         self._frames, self._decoder = Frames(), Decoder(max_header_list_size=_HEADER_BYTES_MAX)
         self._preface = b"" if self.is_client else http2.PREFACE  # What we still expect of it.
@@ -115,9 +116,10 @@ class Http2Connection(asyncio.Protocol):
         preface = http2.PREFACE if self.is_client else b""
         ours = (http2.INITIAL_WINDOW_SIZE, self.settings.window_bytes)
         header_bytes = (http2.MAX_HEADER_LIST_SIZE, _HEADER_BYTES_MAX)
+        frame_bytes = (http2.MAX_FRAME_SIZE, http2.FRAME_BYTES_TAKEN)
         room = _CONNECTION_WINDOW_BYTES - self._window_in
         self._window_in += room
-        self.write(preface + http2.settings_frame([*settings, ours, header_bytes]))
+        self.write(preface + http2.settings_frame([*settings, ours, header_bytes, frame_bytes]))
         self.write(http2.number_frame(http2.WINDOW_UPDATE, 0, room))
         self._last_heard_s = self._loop.time()
         self._alive_timer = self._loop.call_later(self.settings.keep_alive_s, self._see_whether_alive)
@@ -193,13 +195,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _on_data(self, call_id: int, flags: int, payload: bytes) -> None:
         size = len(payload)
-        self._window_in -= size
-        if self._window_in < 0:
-            raise Http2Violation("more data than the connection has room for", http2.FLOW_CONTROL_ERROR)
-        if self._window_in < _CONNECTION_WINDOW_BYTES // 2:
-            room = _CONNECTION_WINDOW_BYTES - self._window_in
-            self._window_in += room
-            self.write_control(http2.number_frame(http2.WINDOW_UPDATE, 0, room))
+        self.take_room(size)
         if size:
             self._empty_frames = 0
         else:
@@ -216,6 +212,16 @@ class Http2Connection(asyncio.Protocol):
             call.on_data(payload, size, ends=bool(flags & http2.END_STREAM))
         except MessageRefused as refusal:
             self.on_refused(call, refusal)
+
+    def take_room(self, size: int) -> None:
+        """So many bytes came, for whichever call. Room for more is given back at once, though not for each frame."""
+        self._window_in -= size
+        if self._window_in < 0:
+            raise Http2Violation("more data than the connection has room for", http2.FLOW_CONTROL_ERROR)
+        if self._window_in < _CONNECTION_WINDOW_BYTES // 2:
+            room = _CONNECTION_WINDOW_BYTES - self._window_in
+            self._window_in += room
+            self.write_control(http2.number_frame(http2.WINDOW_UPDATE, 0, room))
 
     def is_unheard_of(self, call_id: int) -> bool:
         """Whether no call of this number was ever opened."""
@@ -295,6 +301,10 @@ class Http2Connection(asyncio.Protocol):
                 for call in self.calls.values():
                     call.window_out += change
                     self._consider(call)
+            elif name == http2.MAX_FRAME_SIZE:
+                if not http2.FRAME_BYTES_MAX <= value < 1 << 24:
+                    raise Http2Violation(f"frames of {value} bytes")
+                self._frame_bytes_max = min(value, http2.FRAME_BYTES_TAKEN)
             else:
                 self.on_setting(name, value)
         self.write_control(http2.frame(http2.SETTINGS, http2.ACK, 0))
@@ -358,7 +368,7 @@ class Http2Connection(asyncio.Protocol):
         """Send a message if it fits into a frame and there is room, and nobody waits for that room."""
         size = len(message) + http2.MESSAGE_PREFIX_BYTES
         if (
-            size > http2.FRAME_BYTES_MAX
+            size > self._frame_bytes_max
             or size > call.window_out
             or size > self._window_out
             or self._is_full
@@ -391,7 +401,7 @@ class Http2Connection(asyncio.Protocol):
             unsent = call.unsent
             if unsent is None or call.is_over:
                 continue
-            size = min(len(unsent), http2.FRAME_BYTES_MAX, call.window_out, self._window_out)
+            size = min(len(unsent), self._frame_bytes_max, call.window_out, self._window_out)
             if size <= 0:
                 continue
             part, rest = unsent[:size], unsent[size:]

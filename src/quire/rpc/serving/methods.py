@@ -1,6 +1,5 @@
 """Every call of the API `quire.v1`, as its .proto file has it."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -9,6 +8,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from quire.codec.pb import quire_v1_pb2 as pb
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,11 @@ class Method:
     @property
     def server_streams(self) -> bool:
         return bool(self.descriptor.server_streaming)
+
+    @property
+    def ends_with_caller(self) -> bool:
+        """Whether it need not run on when nobody waits for it: it gives much, or waits, and changes nothing."""
+        return self.server_streams or self is FETCH
 
     @cached_property
     def request_type(self) -> type[Message]:
@@ -87,3 +92,4 @@ DRAIN: Final = METHODS["Admin", "Drain"]
 LIST_OWNED: Final = METHODS["Admin", "ListOwned"]
 GET_LOAD: Final = METHODS["Admin", "GetLoad"]
 DUMP_RING: Final = METHODS["Admin", "DumpRing"]
+BALANCE: Final = METHODS["Admin", "Balance"]

@@ -19,6 +19,10 @@ CAUSES: Final = {
     "message_too_large": "A message was larger than allowed",
     "compressed_message": "A message was compressed",
     "broken_message": "A message was not whole, or not of its type",
+    "no_token": "The call has no token, and needs one",
+    "unknown_token": "The call has a token that is not known",
+    "stale_token": "The call has a token that has expired",
+    "revoked_call": "The token of an open call expired, or was taken back",
     "no_first_message": "The call was opened, and nothing was sent",
 }
 
@@ -31,6 +35,11 @@ class Refusals:
             cause: Counter() if registry is None else registry.counter(names.SERVING_REFUSED_TOTAL, cause=cause)
             for cause in CAUSES
         }
+
+    def show_in(self, registry: Registry) -> None:
+        """Have them in the metrics of whoever is served, which came about after the port was bound."""
+        for cause, counter in self._counters.items():
+            registry.counter(names.SERVING_REFUSED_TOTAL, cause=cause).read = lambda each=counter: each.value
 
     def count(self, cause: str) -> None:
         self._counters[cause].add()

@@ -61,7 +61,7 @@ _TABLE: Final = (
     Meaning(pb.VERSION_CONFLICT, errors.VersionConflict, "ABORTED", 409),
     Meaning(pb.LOCK_HELD, errors.StreamOwned, "FAILED_PRECONDITION", 409),
     Meaning(pb.LOCK_LOST, errors.LockLost, "ABORTED", 409),
-    Meaning(pb.COLD_UNAVAILABLE, errors.Unavailable, "UNAVAILABLE", 503),
+    Meaning(pb.COLD_UNAVAILABLE, errors.ColdUnavailable, "UNAVAILABLE", 503),
     Meaning(pb.LOG_READ_ERROR, errors.DamagedEntry, "DATA_LOSS", 500),
 )
 _MEANINGS: Final = {meaning.code: meaning for meaning in _TABLE}

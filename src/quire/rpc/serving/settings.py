@@ -1,9 +1,10 @@
 """What may be tuned about serving and calling proxies."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quire.errors import InvalidArgument
+from quire.values import dataclass
 
 MESSAGE_BYTES_MAX: Final = 8 << 20
 TIMEOUT_S_MAX: Final = 86_400.0  # A day: longer is a mistake in units.

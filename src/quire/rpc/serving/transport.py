@@ -7,19 +7,24 @@ a `QuireError` is told to the caller as its result (see `results`), anything els
 Invariants, checked for each transport by `tests/contract/serving`:
   PulledNotPushed   a handler that yields is asked for the next response when the last one was handed to the network,
                     and a handler's requests are read when it asks for them. So a slow peer holds a place, not a queue.
+                    What an `Offering` handler hands out by itself it keeps unless the network takes it at once.
   EndsTogether      when the caller goes away, the handler's generator is closed; when the handler ends, the caller
                     hears.
   Certainty         `ProxyUnreachable` says that no handler saw the call; otherwise it is `ProxyOutcomeUnknown`.
 """
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
-from typing import Any, Protocol, Self, TypeAlias
+from dataclasses import field
+from typing import Any, Final, Protocol, Self, TypeAlias, runtime_checkable
 
 from google.protobuf.message import Message
 
 from quire.rpc.serving.methods import Method
+from quire.values import dataclass
+
+_TRACE_PARENT: Final = re.compile(r"[0-9a-f]{2}-(?P<trace_id>(?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,32 @@ class Caller:
     tried: tuple[str, ...] = ()
     """Proxies that it could not reach, or that it was not to use."""
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def trace_id(self) -> str | None:
+        """Of the trace that the call belongs to, if it says so in `traceparent`, as the W3C has it."""
+        match = _TRACE_PARENT.fullmatch(self.metadata.get("traceparent", ""))
+        return match["trace_id"] if match is not None else None
+
+    def facts(self) -> dict[str, str]:
+        """For events about a call: who makes it."""
+        traced = {"trace_id": self.trace_id} if self.trace_id is not None else {}
+        return {"client_id": self.client_id, "peer": self.peer, **traced}
+
+
+Take: TypeAlias = Callable[[bytes], bool]
+"""Hand a response to the network, unless that would have to wait: says whether it was taken."""
+
+
+@runtime_checkable
+class Offering(Protocol):
+    """Responses that are also handed out while the next one is waited for. To wake a task for each of hundreds of calls
+    that wait for the same thing would cost more than all else.
+    """
+
+    def offer_to(self, take: Take) -> None:
+        """Called once, before the first response is asked for. Until that one was given nothing is taken."""
+        ...
 
 
 UnaryHandler: TypeAlias = Callable[[Any, Caller], Awaitable[Message]]

@@ -134,7 +134,7 @@ def frame_of_odd_size(client: RawClient) -> None:
 
 
 def frame_too_large(client: RawClient) -> None:
-    client.send((20_000).to_bytes(3, "big"), bytes(6), bytes(100))
+    client.send((http2.FRAME_BYTES_TAKEN + 1).to_bytes(3, "big"), bytes(6), bytes(100))
 
 
 def headers_that_mean_nothing(client: RawClient) -> None:

@@ -14,6 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+from grpc_status import rpc_status
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument, NotOwner, ProxyFailed, ProxyOutcomeUnknown, QuireError
@@ -118,6 +119,19 @@ async def test_its_client_gets_our_errors() -> None:
             await stub(channel, WRITE_ONCE)(once("never"), metadata=WHO, timeout=0.2)
         assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert server.counts() == {"connections": 1, "calls": 1, "unknown_method": 1, "no_client_id": 1}
+
+
+async def test_its_client_finds_our_errors_where_it_looks_for_details() -> None:
+    """As programs of other languages read them, with nothing of ours but the descriptions of messages."""
+    async with ours() as (_, _, channel):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub(channel, WRITE_ONCE)(once("elsewhere"), metadata=WHO)
+        status = rpc_status.from_call(refused.value)
+        assert status is not None
+        assert (status.code, status.message) == (grpc.StatusCode.FAILED_PRECONDITION.value[0], "b has it")
+        (detail,), result = status.details, pb.Result()
+        assert detail.Unpack(result)
+        assert (result.code, result.applied, result.owner.port) == (pb.NOT_OWNER, pb.NO, 4181)
 
 
 async def test_its_reader_gets_everything_and_holds_the_handler_while_it_waits() -> None:

@@ -15,6 +15,7 @@ from quire.codec.stream.records import LogRecord
 from quire.errors import HandleClosed, NoSuchStream, PositionTruncated, StreamOwned, StreamSealed
 from quire.proxy.gateway import Gateway, GatewaySettings
 from quire.proxy.gateway.clients import StreamClient
+from quire.rpc.serving.tokens import Tokens
 from quire.stream.info import StreamInfo
 from quire.stream.start import Start, Txid
 from quire.types import DLSN, EntryId, Lssn, SlotId
@@ -292,9 +293,11 @@ class Call:
 class SmallGateway:
     """A gateway over small streams, and requests to it."""
 
-    def __init__(self, client: SmallStreams, settings: GatewaySettings | None = None) -> None:
+    def __init__(
+        self, client: SmallStreams, settings: GatewaySettings | None = None, *, tokens: Tokens | None = None
+    ) -> None:
         self.client = client
-        self.gateway = Gateway({"default": client}, settings)
+        self.gateway = Gateway({"default": client}, settings, tokens=tokens)
 
     def begin(self, method: str, path: str, **headers: str) -> Call:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

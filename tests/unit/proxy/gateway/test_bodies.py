@@ -54,7 +54,7 @@ def test_each_line_is_a_record(lines: list[bytes]) -> None:
 def test_txids_are_those_of_each_record_or_of_the_body() -> None:
     own = {"records": [{"text": "a", "txid": 3}, {"text": "b", "txid": TXID_LAST}]}
     assert records_of(AS_JSON, json.dumps(own).encode()).txids == [3, TXID_LAST]
-    common = {"records": [{"text": "a"}, {"text": "b", "txid": 9}], "txid": 5}
+    common = {"records": [{"text": "a"}, {"text": "b", "txid": 9.0}], "txid": 5}  # 9.0 is 9 in JSON.
     assert records_of(AS_JSON, json.dumps(common).encode()).txids == [5, 9]
 
 
@@ -80,7 +80,8 @@ def test_txids_are_those_of_each_record_or_of_the_body() -> None:
         ({"records": [{"text": "a", "txid": None}]}, "whole number"),
         ({"records": [{"text": "a", "txid": -1}]}, "whole number"),
         ({"records": [{"text": "a", "txid": TXID_LAST + 1}]}, "whole number"),
-        ({"records": [{"text": "a", "txid": 1.0}]}, "whole number"),
+        ({"records": [{"text": "a", "txid": 1.5}]}, "whole number"),
+        ({"records": [{"text": "a", "txid": 2.0**53}]}, "whole number"),
     ],
 )
 def test_what_is_wrong_with_json_is_told(body: dict[str, Any], problem: str) -> None:

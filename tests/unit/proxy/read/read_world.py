@@ -16,12 +16,14 @@ from quire.bookie.space import SpaceSettings
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream.entries import decode_entry
 from quire.codec.stream.records import LogRecord
+from quire.cold import ColdStores
+from quire.cold.blocking import at_once
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, StoreSettings
 from quire.proxy.read.proxy import ReadProxy, open_read_proxy
 from quire.proxy.read.settings import ReadProxySettings
 from quire.rpc.serving.results import dlsn_of
-from quire.rpc.serving.transport import Caller
+from quire.rpc.serving.transport import Caller, Offering
 from quire.stream.binding import bind_namespace
 from quire.stream.namespace import Namespace, open_namespace
 from quire.stream.settings import StreamSettings
@@ -59,6 +61,9 @@ class Client:
     position: DLSN | None = None
     error: Exception | None = None
     may_go: asyncio.Event = field(default_factory=asyncio.Event)
+    offers: bool = False
+    """Whether it takes messages that are handed out, as long as it may go on."""
+    offered: int = 0
     task: "asyncio.Task[None] | None" = None
 
     def __post_init__(self) -> None:
@@ -66,6 +71,9 @@ class Client:
 
     async def run(self) -> None:
         messages = self.proxy.read(self.request, CALLER)
+        if self.offers:
+            assert isinstance(messages, Offering)
+            messages.offer_to(self._on_offered)
         try:
             async for message in messages:
                 assert isinstance(message, bytes)
@@ -76,6 +84,13 @@ class Client:
             self.error = error
         finally:
             await messages.aclose()  # type: ignore[attr-defined]
+
+    def _on_offered(self, message: bytes) -> bool:
+        if not self.may_go.is_set():
+            return False
+        self.offered += 1
+        self._take(pb.ReadEvent.FromString(message))
+        return True
 
     def _take(self, event: pb.ReadEvent) -> None:
         self.events.append(event)
@@ -142,9 +157,10 @@ class World:
     async def open(self, host: str, **options: Any) -> Namespace:
         return await _open(self.sim, self.stack, host, **options)
 
-    def read(self, start: pb.Position = EARLIEST, **fields: Any) -> Client:
+    def read(self, start: pb.Position = EARLIEST, *, offers: bool = False, **fields: Any) -> Client:
         """Begin to read, as a client of the proxy."""
-        client = Client(self.proxy, pb.ReadRequest(stream=fields.pop("stream", STREAM), start=start, **fields))
+        request = pb.ReadRequest(stream=fields.pop("stream", STREAM), start=start, **fields)
+        client = Client(self.proxy, request, offers=offers)
         client.task = self.sim.host("proxy").spawn(client.run())
         self.clients.append(client)
         return client
@@ -162,6 +178,16 @@ class World:
         """Records `first`, `first + 1` …, each awaited; then the writer is closed."""
         async with self.writer(stream, **overrides) as writer:
             return [await writer.append(b"%d" % number) for number in range(first, first + count)]
+
+    def measured(self, name: str, **labels: str) -> float:
+        """What the proxy says at a scrape."""
+        (found,) = (
+            sample.value
+            for metric in self.proxy.metrics.collect()
+            for sample in metric.samples
+            if sample.name == name and sample.labels == labels
+        )
+        return found
 
     def entries_read(self) -> int:
         """Entries that bookies gave to the proxy."""
@@ -193,8 +219,9 @@ def on_proxy(
     settings: ReadProxySettings | None = None,
     stream_settings: StreamSettings = SETTINGS,
     ledgers: LedgerSettings = LEDGERS,
+    cold: Callable[[], ColdStores] = lambda: ColdStores(run=at_once, memory={}),
 ) -> None:
-    """Run `check` on an empty stream, once for each seed."""
+    """Run `check` on an empty stream, once for each seed. `cold` is what the proxy and writers have."""
 
     async def main(sim: Simulation) -> None:
         async with sim_cluster(sim) as cluster:
@@ -209,8 +236,11 @@ def on_proxy(
                 await bookie.start()
             async with AsyncExitStack() as stack:
                 await bind_namespace(URI, runtime=sim.host("admin").runtime)
-                writers = await _open(sim, stack, "writer", settings=stream_settings)
-                behind = await _open(sim, stack, "proxy", settings=stream_settings, ledger_settings=ledgers)
+                stores = cold()
+                writers = await _open(sim, stack, "writer", settings=stream_settings, cold=stores)
+                behind = await _open(
+                    sim, stack, "proxy", settings=stream_settings, ledger_settings=ledgers, cold=stores
+                )
                 opening = open_read_proxy(behind, settings, address=pb.Owner(host="proxy", port=4100))
                 proxy = await sim.host("proxy").spawn(stack.enter_async_context(opening))
                 await writers.create_stream(STREAM)

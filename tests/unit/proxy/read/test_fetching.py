@@ -7,7 +7,7 @@ from tests.unit.proxy.read.read_world import EARLIEST, LATEST, STREAM, World, at
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import NoSuchStream, OverCapacity, PositionTruncated
-from quire.rpc.serving.results import dlsn_of
+from quire.rpc.serving.results import dlsn_of, result_of
 
 
 def position(answer: pb.FetchResponse) -> pb.Position:
@@ -90,6 +90,7 @@ def test_calls_that_wait_are_counted_and_limited() -> None:
         with pytest.raises(OverCapacity) as refused:
             await world.fetch(LATEST, max_wait_ms=10_000)
         assert refused.value.facts["retry_after_ms"]
+        assert result_of(refused.value).code == pb.READ_OVERLOADED, "another proxy may have room"
         await asyncio.gather(*waiting)
         assert world.proxy._service.parked_fetches == 0
 
@@ -123,3 +124,21 @@ def test_places_that_are_gone_and_streams_that_are_not_there() -> None:
             await world.fetch(EARLIEST, stream="missing")
 
     on_proxy(check, seeds=1)
+
+
+def test_a_call_that_waits_for_much_goes_on_when_its_place_is_not_kept_any_more() -> None:
+    """Method: it waits for more bytes than are ever kept. What is at its place is dropped meanwhile; it is given that
+    from another lane, long before its time is up."""
+
+    async def check(world: World) -> None:
+        began_s = world.now_s
+        waiting = asyncio.create_task(world.fetch(EARLIEST, max_wait_ms=300_000, min_bytes=500_000, max_bytes=600_000))
+        async with world.writer() as writer:
+            for number in range(40):
+                await writer.append(b"%d" % number + bytes(2000))
+                await world.pass_time(0.05)
+            answer = await waiting
+        assert answer.event.entries
+        assert world.now_s - began_s < 30
+
+    on_proxy(check, settings=settings(cache_bytes_max=40_000))

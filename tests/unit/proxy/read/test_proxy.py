@@ -8,6 +8,7 @@ from tests.unit.proxy.read.read_world import CALLER, LATEST, World, at, numbered
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument, NoSuchStream, OverCapacity, ProxyDraining
 from quire.rpc.serving import methods
+from quire.rpc.serving.results import result_of
 
 
 def test_a_reader_gets_what_is_there_and_what_comes() -> None:
@@ -199,6 +200,36 @@ def test_many_readers_are_told_at_intervals_and_one_alone_at_once() -> None:
     on_proxy(check, settings=settings(fan_out_s_per_reader=1.0, fan_out_interval_s_max=0.02), seeds=1)
 
 
+def test_messages_are_handed_out_without_waking_readers_and_one_that_has_no_room_costs_nobody() -> None:
+    """Method: 20 readers take what they are handed, in rounds of 20 ms. One of them stops for a while, in which the
+    others get everything; then it goes on where it was."""
+
+    async def check(world: World) -> None:
+        many = [world.read(LATEST, offers=True) for _ in range(20)]
+        await world.until(lambda: all(client.events for client in many))
+        stopped, others = many[0], many[1:]
+        async with world.writer() as writer:
+            for number in range(200):
+                if number == 50:
+                    stopped.may_go.clear()
+                await writer.append(b"%d" % number)
+                await world.pass_time(0.002)
+            await world.until(lambda: all(client.payloads == numbered(200) for client in others))
+            assert len(stopped.records) < 80
+            stopped.may_go.set()
+            await world.until(lambda: stopped.payloads == numbered(200))
+            # Which readers are woken, and which are not, is nothing that they could tell.
+            assert all(client.offered > len(client.events) / 2 for client in others)
+            assert len({tuple(client.came_s) for client in others}) == 1, "all have their turn in the same round"
+            await writer.seal()
+        await world.until(lambda: all(client.has_ended for client in many))
+        for client in many:
+            assert client.error is None
+            assert client.payloads == numbered(200)
+
+    on_proxy(check, settings=settings(fan_out_s_per_reader=1.0, fan_out_interval_s_max=0.02))
+
+
 def test_a_proxy_serves_its_own_namespace_only() -> None:
     async def check(world: World) -> None:
         for name in ("", "ns"):
@@ -216,6 +247,7 @@ def test_more_readers_than_may_be_are_refused() -> None:
         refused, taken = (first, second) if first.error else (second, first)
         assert isinstance(refused.error, OverCapacity)
         assert refused.error.facts["retry_after_ms"] == 1000
+        assert result_of(refused.error).code == pb.READ_OVERLOADED, "another proxy may have room"
         await taken.stop()
         third = world.read()
         await world.until(lambda: bool(third.events))

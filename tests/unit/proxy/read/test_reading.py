@@ -1,5 +1,6 @@
 """What a request of `Read` may ask for: where to begin, what to do about gaps, how much, how fast, and alone."""
 
+import asyncio
 from functools import partial
 
 import pytest
@@ -326,3 +327,38 @@ def test_an_exclusive_reader_that_lost_its_lock_gets_nothing_more() -> None:
         assert isinstance(client.error, LockLost)
 
     on_proxy(check)
+
+
+class _Toil:
+    """A loop's time, as it passes where every step takes some."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._taken_s = loop, 0.0
+
+    def time(self) -> float:
+        self._taken_s += 0.01
+        return self._loop.time() + self._taken_s
+
+
+def test_a_reader_of_records_hears_from_the_proxy_while_there_is_nothing_for_it() -> None:
+    """Method: a long run of control records, which are no records for a reader, is at hand. To pass over it takes the
+    proxy longer than the reader wants to be without a word."""
+
+    async def check(world: World) -> None:
+        follower = world.read(EARLIEST, format=pb.RECORDS)
+        client = world.read(EARLIEST, format=pb.RECORDS, idle_ping_ms=15, max_frame_bytes=10_000)
+        client.may_go.clear()
+        await world.until(lambda: bool(client.events))
+        (reading,) = (each for each in world.proxy._service.readings if each._idle_s == 0.015)
+        reading._loop = _Toil(world.sim.loop)  # type: ignore[assignment]
+        async with world.writer() as writer:
+            for _ in range(300):
+                writer.append_control(bytes(2000), lambda _: None)
+            await writer.append(b"last")
+        await world.until(partial(_has_come_to, follower, b"last"))
+        client.may_go.set()
+        await world.until(partial(_has_come_to, client, b"last"))
+        words = [event for event in client.events if event.HasField("progress") and not event.records]
+        assert len({str(event.progress.position) for event in words}) >= 3, "each says how far it has come"
+
+    on_proxy(check, seeds=1)

@@ -4,14 +4,47 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.proxy.write.proxy_world import SETTINGS, STREAMS, Peer, World, in_world, once, places, producer
+from tests.unit.proxy.write.proxy_world import (
+    SETTINGS,
+    STREAMS,
+    Duplex,
+    Peer,
+    World,
+    in_world,
+    once,
+    places,
+    producer,
+)
 
 from quire.codec.batch_checksum import batch_checksum
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream.record_sets import encode_record_set
-from quire.errors import InvalidArgument, MetadataUnavailable, NotOwner, QuireError, StreamUnavailable, TxidOutOfOrder
+from quire.errors import (
+    AppendOutcomeUnknown,
+    InvalidArgument,
+    MetadataUnavailable,
+    NotOwner,
+    QuireError,
+    StreamUnavailable,
+    TxidOutOfOrder,
+)
+from quire.protocol.producers import ProducerTable
 from quire.proxy.write.producer_records import producers_path
+from quire.proxy.write.serving import ServingStream
 from quire.rpc.serving import methods
+from quire.stream.nodes import StreamNodes
+from quire.stream.segments import StreamSegments
+
+
+def served(peer: Peer) -> ServingStream:
+    owned = peer.proxy.table.owns("s")
+    assert owned is not None
+    assert owned.serving is not None
+    return owned.serving
+
+
+async def all_acks(call: Duplex, count: int) -> list[pb.Ack]:
+    return [await call.ack() for _ in range(count)]
 
 
 async def payloads(world: World, count: int) -> list[bytes]:
@@ -236,3 +269,90 @@ def test_a_first_producer_whose_stream_cannot_be_marked_is_refused_and_others_ar
         assert await payloads(world, 3) == [b"a", b"c", b"b"]
 
     in_world(check, seeds=1)
+
+
+def test_what_comes_again_while_the_stream_is_given_up_hears_where_it_is() -> None:
+    """Method: a snapshot is due with every entry. Two batches are under way, the second one comes again and waits for
+    it, and the stream is given up: all of it is stored, so all are told where, whatever becomes of the snapshot."""
+
+    async def check(world: World) -> None:
+        peer = await world.proxy("p1", replace(SETTINGS, snapshot_entries=1))
+        await peer.write("s", b"0", producer=producer(1, 1))
+        await world.pass_time(1)
+        serving = served(peer)
+        async with peer.write_call() as call:
+            for payload, first_seq in ((b"a", 2), (b"b", 3), (b"b", 3)):
+                call.send_batch("s", payload, producer=producer(1, first_seq))
+            answering = asyncio.create_task(all_acks(call, 3))
+            while not serving._duplicates:  # noqa: ASYNC110 - nobody would tell
+                await asyncio.sleep(0)
+            releasing = asyncio.create_task(peer.call(methods.RELEASE, pb.ReleaseRequest(stream="s")))
+            acks = await answering
+        assert [ack.result.code for ack in acks] == [pb.OK, pb.OK, pb.DUPLICATE]
+        assert places(acks[1]) == places(acks[2])
+        await releasing
+
+    in_world(check, seeds=5)
+
+
+def test_producers_with_records_under_way_are_known_however_many_there_are() -> None:
+    """Method: the owner knows two producers at most. Five write at once, and each sends its batch again at once: each
+    is stored once, and when all is settled only as many are known as may be."""
+
+    async def check(world: World) -> None:
+        peer = await world.proxy("p1")
+        await peer.write("s", b"0", producer=producer(9, 1))
+        producers = served(peer).producers = ProducerTable(producers_max=2)
+        sent = [(number, b"%d" % number) for number in range(1, 6)] * 2
+        answers = await asyncio.gather(*(peer.write("s", each, producer=producer(number, 1)) for number, each in sent))
+        assert sorted(answer.result.code for answer in answers) == [pb.OK] * 5 + [pb.DUPLICATE] * 5
+        assert [places(answer) for answer in answers[:5]] == [places(answer) for answer in answers[5:]]
+        assert sorted(await payloads(world, 6)) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+        await peer.write("s", b"end", producer=producer(6, 1))
+        assert len(producers) == 2
+
+    in_world(check, seeds=5)
+
+
+def test_producers_are_known_from_the_number_on_that_a_forgotten_segment_had() -> None:
+    """Method: somebody began a segment, and its ledger is gone, as an interrupted recovery of Apache's leaves it."""
+
+    async def check(world: World) -> None:
+        context = (await world.reader("other")).context
+        await (await world.reader("other")).create_stream("s")
+        nodes = StreamNodes(context.store, context.paths("s"))
+        segments = StreamSegments(context, await nodes.guarded(context.runtime.clock, timeout_s=10))
+        begun = await segments.begin(1, STREAMS)
+        await begun.resources.aclose()
+        await context.ledgers.delete(begun.ledger.id)
+        first = await (await world.proxy("p1")).write("s", b"a", producer=producer(1, 1))
+        assert places(first)[0][0] == begun.stored.segment.lssn, "the number is given again"
+        await world.stop("p1")
+        again = await (await world.proxy("p2")).write("s", b"a", producer=producer(1, 1))
+        assert (again.result.code, places(again)) == (pb.DUPLICATE, places(first))
+
+    in_world(check, seeds=1)
+
+
+def test_no_control_record_follows_a_failure() -> None:
+    """Whoever takes the stream next finds nothing behind what failed: neither proof nor snapshot is written."""
+
+    async def check(world: World) -> None:
+        peer = await world.proxy("p1")
+        await peer.write("s", b"0", producer=producer(1, 1))
+        serving = served(peer)
+        snapshots = serving._metrics.snapshots.value
+        serving.fail(AppendOutcomeUnknown("storage said nothing"))
+        with pytest.raises(StreamUnavailable):
+            serving.prove(b"alive", lambda _: None)
+        serving.snapshot()
+        serving.snapshot_if_due()
+        assert serving._metrics.snapshots.value == snapshots
+        again = await persist(world, peer, once("s", b"0", producer=producer(1, 1)))
+        assert again.result.code == pb.DUPLICATE
+        beat = await peer.heartbeat("s", to_readers=True)
+        assert beat.epoch == 2
+        entries = [record for record in await world.read("s", 1) if record.dlsn.lssn == 1]
+        assert [record.payload for record in entries] == [b"0"]
+
+    in_world(check, seeds=3)

@@ -46,6 +46,28 @@ def test_an_attempt_that_is_no_number_is_the_first(attempt: str) -> None:
     assert caller.attempt == 1
 
 
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.mark.parametrize(
+    ("parent", "trace_id"),
+    [
+        (f"00-{TRACE}-00f067aa0ba902b7-01", TRACE),
+        (f"00-{TRACE}-00f067aa0ba902b7", None),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
+        ("\n", None),
+        (None, None),
+    ],
+)
+def test_the_trace_that_a_call_belongs_to_is_among_what_is_logged_of_it(
+    parent: str | None, trace_id: str | None
+) -> None:
+    headers = {"x-client-id": "c"} | ({} if parent is None else {"traceparent": parent})
+    caller = caller_of(headers, peer="p")
+    assert caller is not None
+    assert caller.facts() == {"client_id": "c", "peer": "p"} | ({} if trace_id is None else {"trace_id": trace_id})
+
+
 def test_the_numbers_of_statuses_are_those_of_grpc() -> None:
     assert [STATUSES[name] for name in ("OK", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "UNAUTHENTICATED")] == [
         0,
