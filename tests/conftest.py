@@ -7,7 +7,7 @@ import pytest
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
 
-pytest_plugins = ["pytester"]  # For the tests of our own plug-in; pytest takes it from here only.
+pytest_plugins = ["pytester", "tests.spark.session"]  # For the tests of our own plug-in, and the fixture `spark`.
 
 
 @pytest.fixture(scope="session")

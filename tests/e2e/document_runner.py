@@ -11,7 +11,7 @@ from typing import Final
 from tests.e2e.documents import ANY_LINES, ANYTHING, Block, Step, steps
 from tests.e2e.terminal import Terminal
 
-_STEP_S: Final = 60.0
+_STEP_S: Final = 180.0  # A program on Spark starts a JVM first.
 _MAIN: Final = ""
 
 

@@ -26,8 +26,9 @@ def environment(folder: Path, uri: str | None = None) -> dict[str, str]:
 class Commands:
     """Commands in one folder, on one log."""
 
-    def __init__(self, folder: Path, uri: str | None = None) -> None:
+    def __init__(self, folder: Path, uri: str | None = None, *, longest_s: float = _LONGEST_S) -> None:
         self.folder, self.environment = folder, environment(folder, uri)
+        self._longest_s = longest_s
 
     def attempt(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run one to its end, whatever that is."""
@@ -35,7 +36,7 @@ class Commands:
             [sys.executable, "-m", "quire", *words],
             input=data,
             capture_output=True,
-            timeout=_LONGEST_S,
+            timeout=self._longest_s,
             check=False,
             cwd=self.folder,
             env=self.environment,
@@ -81,7 +82,7 @@ class Commands:
             env=self.environment,
         )
         try:
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(self._longest_s):
                 yield process
         finally:
             if process.returncode is None:
@@ -105,7 +106,7 @@ class Commands:
             )
             os.close(slave)
             try:
-                yield Terminal(master, process)
+                yield Terminal(master, process, self._longest_s)
             finally:
                 process.kill()
                 process.wait(_LONGEST_S)
@@ -116,8 +117,8 @@ class Commands:
 class Terminal:
     """What a person at a terminal sees and types."""
 
-    def __init__(self, master: int, process: "subprocess.Popen[bytes]") -> None:
-        self._master, self._process = master, process
+    def __init__(self, master: int, process: "subprocess.Popen[bytes]", longest_s: float) -> None:
+        self._master, self._process, self._longest_s = master, process, longest_s
         os.set_blocking(master, False)
         self.seen = ""
 
@@ -131,14 +132,17 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    async def see(self, text: str) -> None:
-        """Return once `text` is there."""
+    async def see(self, text: str, *, times: int = 1) -> None:
+        """Return once `text` is there, so many times."""
 
         async def is_there() -> bool:
+            has_ended = self._process.poll() is not None
             self._look()
-            return text in self.seen
+            is_seen = self.seen.count(text) >= times
+            assert is_seen or not has_ended, f"it ended with {self._process.returncode} before {text!r}: {self.seen!r}"
+            return is_seen
 
-        await eventually(is_there, within_s=_LONGEST_S, what=f"{text!r} in {self.seen!r}")
+        await eventually(is_there, within_s=self._longest_s, what=f"{text!r} in {self.seen!r}")
 
     async def end(self) -> int:
         """The exit code, once it has ended."""
@@ -147,7 +151,7 @@ class Terminal:
             self._look()
             return self._process.poll() is not None
 
-        await eventually(has_ended, within_s=_LONGEST_S, what=f"the command ends: {self.seen!r}")
+        await eventually(has_ended, within_s=self._longest_s, what=f"the command ends: {self.seen!r}")
         self._look()
         return self._process.wait()
 

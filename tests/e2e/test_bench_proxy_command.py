@@ -36,6 +36,7 @@ def test_appends_and_readers_are_measured_and_nothing_is_left_behind(tmp_path: P
     for row in found["fan_out"]:
         assert row["fewest_records"] == row["records"] == 250
         assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+        assert 0 < row["acked_p50_ms"] <= row["acked_p99_ms"]
         assert row["storage_reads"] > 0
         assert row["read_proxy_bytes"] > 0
     assert list(tmp_path.iterdir()) == [], "nothing is left behind"

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.servers.local_cluster import LocalCluster
@@ -60,6 +62,23 @@ async def test_many_programs_write_one_stream_while_proxies_are_killed(tmp_path:
             assert mine == [b"%d %d" % (number, record) for record in range(RECORDS)]
         cluster.wait_for("restarted", service="write-proxy-1")
         cluster.wait_for("restarted", service="read-proxy-1")
+
+
+async def test_a_cluster_of_one_bookie_has_proxies_also_if_their_usual_ports_are_taken(tmp_path: Path) -> None:
+    """Method: 7400 and 7500 are taken by us, or by whoever else runs on this machine."""
+    with ExitStack() as stack:
+        for port in (7400, 7500):
+            with suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        options = ("--bookies=1", "--write-proxies=1", "--read-proxies=1")
+        with LocalCluster(tmp_path, *options, usual_ports=True) as cluster:
+            services = {each["name"]: each for each in cluster.wait_for("started")["services"]}
+            assert [services[name]["state"] for name in ("write-proxy-1", "read-proxy-1")] == ["up", "up"]
+            assert not services["write-proxy-1"]["address"].endswith(":7400")
+            assert not services["read-proxy-1"]["address"].endswith(":7500")
+            assert cluster.uri == f"quire://{services['write-proxy-1']['address']}/default"
+            async with cluster.connect() as client, client.open_writer("orders") as writer:
+                await writer.append(b"paid")
 
 
 async def test_a_program_may_go_past_the_proxies(tmp_path: Path) -> None:

@@ -59,11 +59,42 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("quire-data/bookie-*"))
 
 
+def test_a_port_of_proxies_that_is_taken(tmp_path: Path) -> None:
+    """The second proxy's: all that follow from what was given are asked for."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sentence, hint = refused(tmp_path, "up", "--proxy-port", str(port - 1), "--write-proxies", "2")
+    assert sentence == f"port {port}, which write-proxy-2 should listen on, is taken by another program"
+    assert hint == "Choose others with --proxy-port, or leave it out: then any free ports are taken."
+    assert not list(tmp_path.glob("quire-data/bookie-*"))
+
+
+def test_a_gateway_whose_port_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        sentence, hint = refused(tmp_path, "up", "--gateway", address)
+    assert sentence == f"{address}, which the gateway should listen on, is taken by another program"
+    assert hint == "Choose another with --gateway; with port 0 any free one is taken."
+    assert not list(tmp_path.glob("quire-data/bookie-*"))
+
+
+def test_a_gateway_that_is_no_address(tmp_path: Path) -> None:
+    sentence, hint = refused(tmp_path, "up", "--gateway", "8400")
+    assert (sentence, hint) == ("'8400' is not HOST:PORT", "Write, for example, 127.0.0.1:8400.")
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """Nobody makes folders in /proc, not even root; for others it is any folder that is not theirs."""
     sentence, hint = refused(tmp_path, "up", "--data", "/proc/quire")
     assert sentence.startswith("'/proc/quire' cannot be used: ")
     assert hint == "Check the path and its disk."
+
+
+def test_a_folder_that_is_for_others(tmp_path: Path) -> None:
+    """In /sys the kernel alone makes folders: it refuses users for who they are, and root as well."""
+    sentence, hint = refused(tmp_path, "up", "--data", "/sys/quire")
+    assert sentence == "'/sys/quire' may not be written by this user"
+    assert hint == "Give yourself the right to write there, or choose another."
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,36 @@ async def test_a_stream_moves_from_one_proxy_to_the_other_and_back(cluster: Loca
         await eventually(is_back, within_s=30, what="the other proxy has it")
         async with client.open_reader("orders") as reader:
             assert [(await anext(reader)).payload for _ in range(3)] == [b"before", b"between", b"after"]
+
+
+async def test_streams_are_balanced_when_an_operator_asks_for_it(cluster: LocalCluster) -> None:
+    """All streams are at one proxy: the plan is shown, and made only when that is said. Nothing is lost meanwhile."""
+    streams = [f"orders-{number}" for number in range(4)]
+    rows = (await asyncio.to_thread(told, cluster, "proxy", "list"))["proxies"]
+    full, empty = [row["proxy"] for row in rows if row["role"] == "write"]
+    async with cluster.connect() as client, AsyncExitStack() as stack:
+        writers = [await stack.enter_async_context(client.open_writer(stream)) for stream in streams]
+        for writer in writers:
+            await writer.append(b"before")
+        for stream in streams:
+            await asyncio.to_thread(told, cluster, "proxy", "move", stream, "--to", full)
+        plan = await asyncio.to_thread(told, cluster, "proxy", "balance")
+        assert (plan["planned"], plan["moves"]) == ([], []), "they have just come, and there is little to do"
+        eager = ("proxy", "balance", "--rest", "0", "--water-mark", "0")
+        plan = await asyncio.to_thread(told, cluster, *eager)
+        assert {row["proxy"]: row["streams"] for row in plan["proxies"]} == {full: 4, empty: 0}
+        assert [(row["from"], row["to"]) for row in plan["planned"]] == [(full, empty)] * 2
+        assert plan["moves"] == []
+        error = (await asyncio.to_thread(told, cluster, *eager, "--run", code=1))["error"]
+        assert "--yes" in error["hint"]
+        done = await asyncio.to_thread(told, cluster, *eager, "--run", "--yes")
+        assert [row["problem"] for row in done["moves"]] == [None, None]
+        owners = [await asyncio.to_thread(owner_of, cluster, stream) for stream in streams]
+        assert (owners.count(full), owners.count(empty)) == (2, 2)
+        for stream, writer in zip(streams, writers, strict=True):
+            await writer.append(b"after")
+            async with client.open_reader(stream) as reader:
+                assert [(await anext(reader)).payload for _ in range(2)] == [b"before", b"after"]
 
 
 def test_the_ring_says_where_streams_belong(cluster: LocalCluster) -> None:

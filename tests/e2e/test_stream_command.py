@@ -206,8 +206,8 @@ asyncio.run(main())
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_what_was_acknowledged_is_read_after_a_kill(log: Commands, count: int) -> None:
     """Method: kill the program at the very moment in which it says so, when readers cannot know of that record yet."""
-    program = subprocess.Popen(
-        [sys.executable, "-c", ACKNOWLEDGING, "file:./quire-data"], cwd=log.folder, stdout=subprocess.PIPE
+    program = subprocess.Popen(  # Unbuffered: `communicate` does not see what a buffer has read ahead.
+        [sys.executable, "-c", ACKNOWLEDGING, "file:./quire-data"], cwd=log.folder, stdout=subprocess.PIPE, bufsize=0
     )
     try:
         assert program.stdout is not None

@@ -13,6 +13,8 @@ import pytest
 from tests.e2e.quire_process import Commands, hear, hear_errors, say
 from tests.integration.bookie.bookie_process import new_cluster
 from tests.integration.ledger.processes import BookieProcess
+from tests.servers.bookie_process import free_port
+from tests.servers.local_cluster import LocalCluster
 from tests.waiting import eventually
 
 from quire.app.running import announced
@@ -121,7 +123,7 @@ async def test_ctrl_c_at_a_terminal_ends_what_is_typed_and_what_is_followed(log:
         await terminal.see("two\n")
         terminal.type("\x03")
         assert await terminal.end() == 0
-        assert terminal.seen.replace("^C", "") == "one\ntwo\n"
+        assert terminal.seen == "one\ntwo\n^C\r\x1b[K", "the echo of the key is taken away again"
 
 
 # --- Without a word about where
@@ -161,3 +163,24 @@ async def test_names_of_streams_are_completed(anywhere: Commands) -> None:
     anywhere.environment["QUIRE_URI"] = "file:./quire-data"
     assert completed("quire read or") == []
     assert not (anywhere.folder / "quire-data").exists()
+
+
+def test_names_of_streams_are_completed_where_proxies_serve(tmp_path: Path) -> None:
+    """With what `quire up` announces, with the URI of its proxies in the environment, and with one that nobody serves.
+
+    Method: a cluster as `quire up` starts it, and bash's question from another folder.
+    """
+    with LocalCluster(tmp_path, proxies=1) as cluster:
+        commands = Commands(tmp_path / "elsewhere")
+        commands.folder.mkdir()
+        commands.environment["XDG_STATE_HOME"] = str(tmp_path)
+        commands.run("stream", "create", "orders", "orders-old", "payments")
+        assert cluster.uri.startswith("quire://")
+        assert json.loads(commands.out("status", "--json"))["uri"] == cluster.uri, "that is what commands find"
+        assert commands.completions("quire read or") == ["orders", "orders-old"]
+        assert commands.completions(f"quire read --uri {cluster.uri} p") == ["payments"]
+        commands.environment["QUIRE_URI"] = cluster.uri
+        assert commands.completions("quire tail or") == ["orders", "orders-old"]
+        assert commands.completions("quire tail nothing") == []
+        commands.environment["QUIRE_URI"] = f"quire://127.0.0.1:{free_port()}/default"
+        assert commands.completions("quire tail or") == []

@@ -87,12 +87,19 @@ async def apache(java: JavaPeer, site: Site, cluster: Cluster) -> AsyncIterator[
 def running(zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Bookies]]:
     """Three bookies of each kind that is asked for, for all tests."""
     found: dict[str, Bookies] = {}
+    failed: dict[str, Exception] = {}
     with ExitStack() as stack:
 
         def of_kind(kind: str) -> Bookies:
+            if kind in failed:  # A second try would only meet what is left of the first, and hide why that failed.
+                raise RuntimeError(f"the {kind} bookies did not start: {failed[kind]}") from failed[kind]
             if kind not in found:
                 started = running_bookies(kind, tmp_path_factory.mktemp(kind), zookeeper.address)
-                found[kind] = stack.enter_context(started)
+                try:
+                    found[kind] = stack.enter_context(started)
+                except Exception as error:
+                    failed[kind] = error
+                    raise
             return found[kind]
 
         yield of_kind

@@ -40,8 +40,8 @@ class ShellRun:
 class BookieShell:
     """Runs commands with a configuration file that names a metadata service, and only what is given besides."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, ends_within_s: float = _ENDS_WITHIN_S) -> None:
+        self._folder, self._ends_within_s = folder, ends_within_s
 
     async def run(self, uri: str, *words: str, **settings: str) -> ShellRun:
         configuration = self._folder / "bk_server.conf"
@@ -54,7 +54,7 @@ class BookieShell:
             stderr=subprocess.STDOUT,
         )
         try:
-            async with asyncio.timeout(_ENDS_WITHIN_S):
+            async with asyncio.timeout(self._ends_within_s):
                 printed, _ = await process.communicate()
         except BaseException:
             process.kill()

@@ -7,8 +7,9 @@ import pytest
 
 from quire.errors import InvariantBroken
 from quire.testing import SimDeadlock, SimStuck
-from tests.simulation.ledgers.flaws import FLAWS, Flaw
+from tests.simulation.ledgers.flaws import FLAWS
 from tests.simulation.ledgers.run import run
+from tests.simulation.planted import Flaw
 
 # A broken promise, or somebody who waits for ever. Any other error would be one of the patch itself.
 FOUND = (AssertionError, InvariantBroken, SimDeadlock, SimStuck)

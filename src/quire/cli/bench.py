@@ -4,7 +4,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -17,12 +17,14 @@ from quire.cli.bench_figures import Case
 from quire.cli.bench_ledger import LedgerBench, OpenSide, bench_ledger, open_quire
 from quire.cli.bench_options import Peer, parse_quorum, parse_settings
 from quire.cli.bench_proxy import proxy
+from quire.cli.bench_spark import spark
 from quire.cli.bench_start import start
 from quire.cli.bench_stream import stream
 from quire.cli.bench_tables import latency_table, ratio_table, throughput_table
 from quire.cli.output import counting, out, print_json, run
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
 from quire.runtime import real_runtime
+from quire.values import dataclass
 
 app = typer.Typer(help="Measure what operations cost.", no_args_is_help=True)
 
@@ -179,6 +181,7 @@ def _apache(class_path: str, settings: list[str]) -> OpenSide:
 
 
 app.command(epilog="Example:  quire bench proxy --readers 500")(proxy)
+app.command(epilog="Example:  quire bench spark --records 1000000,20000000")(spark)
 app.command(epilog="Example:  quire bench start --rounds 10")(start)
 app.command(epilog="Example:  quire bench stream --streams 1 --record-bytes 100 --peer apache")(stream)
 

@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quire.cli.bench_process import BookieProcess, running_bookie
 from quire.codec.digest import Crc32cDigest, master_key
@@ -22,6 +22,7 @@ from quire.rpc import AddAnswers
 from quire.rpc.channel import BookieChannel
 from quire.runtime import real_runtime
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 _KEY = master_key(b"")
 _READS_AT_ONCE = 200

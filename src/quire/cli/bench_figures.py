@@ -8,8 +8,9 @@ side is ahead.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
 from quire.cli.bench_figures import Case, LatencyRow, Round, ThroughputRow, Work, latency_rows, throughput_rows
@@ -24,6 +23,7 @@ from quire.ledger.writer import LedgerWriter
 from quire.metadata import init_cluster, open_store, parse_uri
 from quire.rpc import ChannelSettings
 from quire.runtime import real_runtime
+from quire.values import dataclass
 
 _RUN = 100  # Entries of one `enqueue`: what a busy writer gathers in a turn of its loop.
 _WINDOW_BYTES_MAX = 32 << 20

@@ -1,11 +1,11 @@
 """Bookies as processes of their own, for benchmarks: what they cost is what their processes used."""
 
 import asyncio
+import gc
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from quire.errors import BookieFailed, QuireError
@@ -13,6 +13,7 @@ from quire.metadata import Cluster
 from quire.rpc.channel import BookieChannel
 from quire.runtime import Runtime
 from quire.types import BookieId
+from quire.values import dataclass
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_WITHIN_S = 30.0
@@ -22,6 +23,19 @@ def process_cpu_s(pid: int) -> float:
     """What a process has used so far, in steps of a hundredth of a second."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """This process looks for no garbage for the block. Its own pauses, of up to 150 ms with all that a benchmark writes
+    down, would be taken for those of what it measures.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @dataclass(frozen=True, slots=True)

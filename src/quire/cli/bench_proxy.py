@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +13,7 @@ from quire.cli.bench_proxy_fan_out import FanOut, FanOutPlan, bench_fan_out
 from quire.cli.bench_proxy_tables import added_table, fan_out_cpu_table, fan_out_table, throughput_table, waits_table
 from quire.cli.bench_proxy_writes import AddedWait, AppendWaits, WriteThroughput, bench_throughput, bench_waits
 from quire.cli.output import counting, out, print_json, run
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

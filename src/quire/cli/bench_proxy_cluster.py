@@ -8,13 +8,13 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from quire.cli.bench_process import process_cpu_s
 from quire.errors import Unavailable
 from quire.telemetry import names
+from quire.values import dataclass
 
 BOOKIE, WRITE_PROXY, READ_PROXY = "bookie", "write-proxy", "read-proxy"
 

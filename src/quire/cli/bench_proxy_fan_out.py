@@ -8,15 +8,18 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Final
 
 import quire
+from quire.cli.bench_figures import percentile
 from quire.cli.bench_ledger import at_rate
+from quire.cli.bench_process import no_collections
 from quire.cli.bench_proxy_cluster import BOOKIE, READ_PROXY, WRITE_PROXY, ProxyCluster
-from quire.cli.bench_proxy_readers import DUE, ReadersPlan, wait_ms
+from quire.cli.bench_proxy_messages import DUE
+from quire.cli.bench_proxy_readers import ReadersPlan, wait_ms
 from quire.errors import Unavailable
-from quire.types import DLSN
+from quire.values import dataclass
 
 DELIVERY_P99_MS_MAX: Final = 50.0
 _RECORD_BYTES: Final = 256
@@ -43,7 +46,11 @@ class FanOut:
     records: int
     fewest_records: int
     """Of the reader that had the fewest."""
+    acked_p50_ms: float
+    """From when an append was due until it was acknowledged: what readers wait for before the read proxy has a part."""
+    acked_p99_ms: float
     p50_ms: float
+    """From when it was due until each reader had the record."""
     p99_ms: float
     max_ms: float
     entries: int
@@ -88,14 +95,15 @@ async def bench_fan_out(cluster: ProxyCluster, plan: FanOutPlan, *, stuck_reader
         async with _running(readers) as process:
             await _told(process, "open")
             memory, before = cluster.memory_bytes(READ_PROXY), await _now(cluster)
-            appends: list[asyncio.Task[DLSN]] = []
+            appends: list[asyncio.Task[float]] = []
 
-            def append(due_s: float) -> None:
-                payload = DUE.pack(due_s) + os.urandom(_RECORD_BYTES - DUE.size)
-                appends.append(asyncio.create_task(writer.append(payload)))
+            async def append(due_s: float) -> float:
+                await writer.append(DUE.pack(due_s) + os.urandom(_RECORD_BYTES - DUE.size))
+                return (time.perf_counter() - due_s) * 1000
 
-            await at_rate(count, plan.rate, append)
-            dlsns = await asyncio.gather(*appends)
+            with no_collections():
+                await at_rate(count, plan.rate, lambda due_s: appends.append(asyncio.create_task(append(due_s))))
+                acked_ms = sorted(await asyncio.gather(*appends))
             after = await _now(cluster)
             cache_bytes, memory_after = await cluster.cache_bytes(), cluster.memory_bytes(READ_PROXY)
             await writer.seal()
@@ -107,8 +115,10 @@ async def bench_fan_out(cluster: ProxyCluster, plan: FanOutPlan, *, stuck_reader
     return FanOut(
         plan.readers,
         stuck_readers,
-        len(dlsns),
+        len(acked_ms),
         seen["fewest"],
+        percentile(acked_ms, 0.5),
+        percentile(acked_ms, 0.99),
         wait_ms(waits, 0.5),
         wait_ms(waits, 0.99),
         wait_ms(waits, 1.0),

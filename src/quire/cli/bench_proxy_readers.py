@@ -3,41 +3,33 @@
     python -m quire.cli.bench_proxy_readers '{"uri": "quire://…", "stream": "…", "readers": 500, …}'
 
 Each record begins with the time when it was due, on the clock that all processes of a machine share. A few readers are
-those that programs use. To decode each record hundreds of times would cost more than all else together, so the others
-are the same calls to the read proxy, whose messages are decoded once for all who get the same one. One line says when
-all are open; the second, when the stream was sealed and all have come to its end, what they saw.
+those that programs use; the others are lean (`bench_proxy_lean`). One line says when all are open; the second, when the
+stream was sealed and all have come to its end, what they saw.
 """
 
 import asyncio
 import json
-import struct
 import sys
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import uvloop
 
 import quire
+from quire.cli.bench_process import no_collections
+from quire.cli.bench_proxy_lean import LeanConnection, connect_lean
+from quire.cli.bench_proxy_messages import DUE, Messages
+from quire.codec import http2
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.codec.stream.entries import decode_entry
-from quire.codec.stream.records import CONTROL, END_OF_STREAM
-from quire.errors import invariant
 from quire.proxy.client.places import position_message
-from quire.rpc.serving.grpc_channel import GrpcTransport
-from quire.rpc.serving.methods import READ, Method
 from quire.runtime import Runtime, real_runtime
 from quire.stream.client_api import Client
-from quire.types import EntryId, Lssn
+from quire.values import dataclass
 
-DUE: Final = struct.Struct(">d")
 _STEPS_PER_S: Final = 10_000  # Waits are counted in steps of a tenth of a millisecond.
 _OPENING_MAX: Final = 50  # Readers that are opened at the same time.
-_MESSAGES_KEPT_MAX: Final = 1000
-_UNSEEN: Final = CONTROL | END_OF_STREAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,38 +61,6 @@ class Seen:
     """How many records took so long, in steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
-    """Where the entries of a message begin and end, if it has any, and when each of its records was due."""
-
-    first: tuple[int, int] | None
-    last: tuple[int, int] | None
-    due_s: tuple[float, ...]
-
-    def follows(self, last: tuple[int, int]) -> bool:
-        assert self.first is not None
-        return self.first == (last[0], last[1] + 1) or (self.first[0] > last[0] and self.first[1] == 0)
-
-
-class _Encoded:
-    """In place of a type of messages."""
-
-    @staticmethod
-    def FromString(encoded: bytes) -> bytes:  # noqa: N802 - as protobuf has it
-        return encoded
-
-
-class _ReadEncoded(Method):
-    """A call whose responses stay as they came."""
-
-    @cached_property
-    def response_type(self) -> Any:
-        return _Encoded
-
-
-_READ: Final = _ReadEncoded(READ.descriptor)
-
-
 class Readers:
     """Reads what a plan says."""
 
@@ -108,7 +68,7 @@ class Readers:
         self._runtime, self._plan = runtime, plan
         self._opening = asyncio.Semaphore(_OPENING_MAX)
         self._open, self._all_open, self._over = 0, asyncio.Event(), asyncio.Event()
-        self._messages: dict[bytes, _Message] = {}
+        self._messages = Messages()
         self._had: list[tuple[float, tuple[float, ...]]] = []  # When a message was there, and what it had.
 
     async def run(self) -> Seen:
@@ -116,21 +76,22 @@ class Readers:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(quire.connect(plan.uri))
             lean = plan.readers - plan.whole_readers
-            transports = []
-            for number in range(-(-(lean + plan.stuck_readers) // plan.readers_per_connection)):
-                transports.append(GrpcTransport(self._runtime, f"bench readers {number}"))
-                stack.push_async_callback(transports[-1].aclose)
-            stuck = [asyncio.create_task(self._stuck(transports[number])) for number in range(plan.stuck_readers)]
+            connections = []
+            for _ in range(-(-(lean + plan.stuck_readers) // plan.readers_per_connection)):
+                connections.append(await self._connect())
+                stack.callback(connections[-1].close)
+            stuck = [asyncio.create_task(self._stuck(connections[number])) for number in range(plan.stuck_readers)]
             following = [
-                *(asyncio.create_task(self._follow(transports[place % len(transports)])) for place in range(lean)),
+                *(asyncio.create_task(self._follow(connections[place % len(connections)])) for place in range(lean)),
                 *(asyncio.create_task(self._follow_whole(client)) for _ in range(plan.whole_readers)),
             ]
             opened = asyncio.create_task(self._all_open.wait())
             await asyncio.wait([opened, *following], return_when=asyncio.FIRST_COMPLETED)
-            _tell("open")
-            cpu_s = time.process_time()
-            counts = await asyncio.gather(*following)
-            cpu_s = time.process_time() - cpu_s
+            with no_collections():
+                _tell("open")
+                cpu_s = time.process_time()
+                counts = await asyncio.gather(*following)
+                cpu_s = time.process_time() - cpu_s
             self._over.set()
             await asyncio.gather(opened, *stuck)
             return Seen(cpu_s, min(counts), self._waits())
@@ -152,28 +113,22 @@ class Readers:
                 count += len(batch)
         return count
 
-    async def _follow(self, transport: GrpcTransport) -> int:
-        count, last = 0, (-1, -1)
-        async with AsyncExitStack() as stack:
-            async with self._opening:
-                call = transport.channel(self._plan.proxy).stream(_READ, self._request())
-                events = await stack.enter_async_context(call)
-                await anext(events)
-            self._on_open()
-            async for encoded in events:
-                message = self._messages.get(encoded) or self._decoded(encoded)
-                self._had.append((time.perf_counter(), message.due_s))
-                if message.last is not None:
-                    invariant(message.follows(last), "an entry is missing, or came twice", last=last)
-                    last = message.last
-                    count += len(message.due_s)
-        return count
+    async def _connect(self) -> LeanConnection:
+        return await connect_lean(self._runtime, self._plan.proxy, self._messages)
 
-    async def _stuck(self, transport: GrpcTransport) -> None:
-        async with transport.channel(self._plan.proxy).stream(_READ, self._request()) as events:
-            await anext(events)
-            self._on_open()
-            await self._over.wait()
+    async def _follow(self, connection: LeanConnection) -> int:
+        async with self._opening:
+            reader = await connection.read(self._request(), self._on_open)
+        await reader.done
+        self._had += [(now_s, message.due_s) for now_s, message in reader.had]
+        return reader.count
+
+    async def _stuck(self, connection: LeanConnection) -> None:
+        call = await connection.call(self._request())
+        await call.receive()
+        self._on_open()
+        await self._over.wait()
+        connection.reset(call, http2.CANCEL)
 
     def _request(self) -> pb.ReadRequest:
         return pb.ReadRequest(
@@ -183,27 +138,6 @@ class Readers:
             format=pb.ENTRIES,
             idle_ping_ms=1000,
         )
-
-    def _decoded(self, encoded: bytes) -> "_Message":
-        places: list[tuple[int, int]] = []
-        due_s: list[float] = []
-        for entry in pb.ReadEvent.FromString(encoded).entries:
-            records = decode_entry(
-                entry.data,
-                lssn=Lssn(entry.lssn),
-                entry_id=EntryId(entry.entry_id),
-                enveloped=not entry.is_bare,
-                expand_sets=True,
-            )
-            due_s += [DUE.unpack_from(record.payload)[0] for record in records if not record.flags & _UNSEEN]
-            place = (entry.lssn, entry.entry_id)
-            invariant(not places or _Message(place, place, ()).follows(places[-1]), "an entry is missing", place=place)
-            places.append(place)
-        if len(self._messages) >= _MESSAGES_KEPT_MAX:
-            self._messages.clear()
-        message = _Message(places[0] if places else None, places[-1] if places else None, tuple(due_s))
-        self._messages[encoded] = message
-        return message
 
     def _waits(self) -> Counter[int]:
         waits = Counter[int]()

@@ -55,14 +55,15 @@ def throughput_table(rows: Sequence[WriteThroughput]) -> Table:
 
 
 def fan_out_table(rows: Sequence[FanOut]) -> Table:
-    numbers = ["stuck", "records", "p50 ms", "p99 ms", "max ms", "reads an\nentry", "messages/s", "MB", "grew\nMB", ""]
+    waits = ["acked\np99 ms", "p50 ms", "p99 ms", "max ms"]
+    numbers = ["stuck", "records", *waits, "reads an\nentry", "messages/s", "MB", "grew\nMB", ""]
     table = _table("readers", numbers=numbers)
     for row in rows:
         table.add_row(
             f"{row.readers:,}",
             str(row.stuck_readers),
             f"{row.records:,}",
-            *(f"{wait:.1f}" for wait in (row.p50_ms, row.p99_ms, row.max_ms)),
+            *(f"{wait:.1f}" for wait in (row.acked_p99_ms, row.p50_ms, row.p99_ms, row.max_ms)),
             f"{row.reads_per_entry:.2f}",
             f"{row.messages_per_s:,.0f}",
             *(f"{size / 1e6:.0f}" for size in (row.read_proxy_bytes, row.read_proxy_growth_bytes)),
@@ -75,10 +76,14 @@ def fan_out_table(rows: Sequence[FanOut]) -> Table:
 
 
 def fan_out_cpu_table(rows: Sequence[FanOut]) -> Table:
-    table = _table("CPU, of one core", numbers=["stuck", "read proxy", "readers", "write proxy", "bookies"])
+    used = ["read proxy", "readers", "write proxy", "bookies"]
+    table = _table("CPU, of one core", numbers=["stuck", *used, "µs a message:\nread proxy", "readers"])
     for row in rows:
+        messages_per_s = max(1.0, row.messages_per_s)
+        each_us = [share / messages_per_s * 1e6 for share in (row.read_proxy_cpu_share, row.readers_cpu_share)]
         shares = (row.read_proxy_cpu_share, row.readers_cpu_share, row.write_proxy_cpu_share, row.bookies_cpu_share)
-        table.add_row(f"{row.readers:,} readers", str(row.stuck_readers), *(f"{share:.0%}" for share in shares))
+        texts = (*(f"{share:.0%}" for share in shares), *(f"{us:.1f}" for us in each_us))
+        table.add_row(f"{row.readers:,} readers", str(row.stuck_readers), *texts)
     return table
 
 

@@ -8,7 +8,6 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
@@ -18,6 +17,7 @@ from quire.cli.bench_ledger import at_rate
 from quire.cli.bench_proxy_cluster import BOOKIE, WRITE_PROXY, ProxyCluster
 from quire.stream.client_api import Client, StreamWriter
 from quire.types import DLSN
+from quire.values import dataclass
 
 ADDED_P50_MS_MAX, ADDED_P99_MS_MAX = 1.5, 8.0
 _WARM_UP_CALLS: Final = 200

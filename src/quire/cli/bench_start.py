@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from rich.table import Table
 
 from quire.cli.output import counting, out, print_json, report
 from quire.errors import QuireError, Unavailable
+from quire.values import dataclass
 
 _DEADLINE_S: Final = 60.0
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from quire.app.pauses import set_startup_aside
 from quire.cli.bench_options import Peer, parse_quorum, parse_settings
 from quire.cli.bench_stream_figures import StreamCase
 from quire.cli.bench_stream_quire import open_quire_streams
@@ -115,6 +116,7 @@ def stream(
 def _measure_turns(bench: StreamBench, sides: list[OpenStreamSide], place: str, *, json: bool) -> None:
     import uvloop  # As a program that cares for speed would use; the other commands should not wait for it.
 
+    set_startup_aside()  # As such a program would do, too.
     with counting("turns", quiet=json) as turns:
         throughput, delivery = run(
             bench_stream(bench, sides, place, turns.step), as_json=json, loop_factory=uvloop.new_event_loop

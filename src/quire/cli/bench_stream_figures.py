@@ -5,12 +5,12 @@ are compared round by round. See `quire.cli.bench_figures`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Final
 
 from quire.cli.bench_figures import Ratio, Work, percentile, ratio
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import os
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from quire.stream.namespace import Namespace
 from quire.stream.nodes import StreamNodes
 from quire.stream.start import Start, Txid
 from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId
+from quire.values import dataclass
 
 OPEN_S_MAX: Final = 2.0  # What we promise of a stream with 10,000 segments.
 _NODES_AT_ONCE: Final = 500

@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from quire.cli.bench_figures import Work
@@ -23,6 +22,7 @@ from quire.cli.bench_stream_figures import (
     delivery_rows,
     stream_throughput_rows,
 )
+from quire.values import dataclass
 
 OPENING_MAX: Final = 32  # Streams that are opened, closed or deleted at the same time.
 WINDOW_BYTES_MAX: Final = 16 << 20

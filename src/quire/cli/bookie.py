@@ -5,10 +5,15 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.bookie_cookie import app as cookie_app
 from quire.cli.default_uri import metadata_uri
-from quire.cli.output import FAILED, checked, out, print_json, run
+from quire.cli.operating import Json, Timeout, Yes, agreed, bytes_of, on_cluster
+from quire.cli.operating import Metadata as MetadataOfExisting
+from quire.cli.output import FAILED, checked, print_json, print_settings, run
+from quire.types import bookie_id
 
 app = typer.Typer(help="Run a storage node, and ask one how it is.", no_args_is_help=True)
+app.add_typer(cookie_app, name="cookie")
 
 Metadata = Annotated[
     str,
@@ -91,13 +96,7 @@ def settings(json: Annotated[bool, typer.Option("--json", help="Print JSON inste
     from quire.app.bookie import default_settings
     from quire.app.overrides import setting_names
 
-    found = dict(setting_names(default_settings()))
-    if json:
-        print_json(found)
-        return
-    for name, value in found.items():
-        shown = f"{value:,}".replace(",", "_") if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        out().print(f"{name:40} {shown}")
+    print_settings(dict(setting_names(default_settings())), as_json=json)
 
 
 @app.command(epilog="Example:  quire bookie status --metadata sqlite:./metadata.db  (all bookies)")
@@ -126,4 +125,83 @@ def status(
     else:
         show_bookies(found)
     if any(not each.get("ok") for each in found):
+        raise typer.Exit(FAILED)
+
+
+# --- Letting one go
+
+BookieName = Annotated[str, typer.Argument(metavar="ID", help="The bookie.")]
+
+
+@app.command(epilog="Example:  quire bookie drain bookie-2 --metadata sqlite:./metadata.db")
+def drain(bookie: BookieName, metadata: MetadataOfExisting = None, json: Json = False, timeout: Timeout = 10.0) -> None:
+    """Have a live bookie take no more entries. It serves what it has; restarts do not change that."""
+    _set_drained(bookie, True, metadata, json=json, timeout_s=timeout)
+
+
+@app.command(epilog="Example:  quire bookie undrain bookie-2 --metadata sqlite:./metadata.db")
+def undrain(
+    bookie: BookieName, metadata: MetadataOfExisting = None, json: Json = False, timeout: Timeout = 10.0
+) -> None:
+    """Have a drained bookie take entries again."""
+    _set_drained(bookie, False, metadata, json=json, timeout_s=timeout)
+
+
+def _set_drained(bookie: str, drained: bool, metadata: str | None, *, json: bool, timeout_s: float) -> None:
+    from quire.app.decommission import set_drained
+    from quire.cli.bookie_output import show_drained
+
+    done = on_cluster(
+        lambda cluster: set_drained(cluster, bookie_id(bookie), drained),
+        metadata=metadata,
+        json=json,
+        timeout_s=timeout_s,
+    )
+    show_drained(done, json=json)
+    if done.is_readonly is not drained:
+        raise typer.Exit(FAILED)
+
+
+@app.command(
+    epilog="Examples:  quire bookie decommission bookie-2  ·  quire bookie decommission bookie-2 --plan  ·  "
+    "quire bookie decommission bookie-2 --force --yes"
+)
+def decommission(
+    bookie: BookieName,
+    metadata: MetadataOfExisting = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Only show what would be copied, and what is in the way.")
+    ] = False,
+    rate: Annotated[
+        str, typer.Option(metavar="BYTES", help="Copy no more than this in a second, such as 16MiB. 0 is no limit.")
+    ] = "16MiB",
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete the cookie though ledgers still name the bookie. Loses copies.")
+    ] = False,
+    yes: Yes = False,
+    json: Json = False,
+    timeout: Timeout = 30.0,
+) -> None:
+    """Copy all that a stopped bookie held from the others, and forget it. Run it again to go on."""
+    from quire.app.decommission import decommission, held_by
+    from quire.cli.bookie_output import progress, show_decommissioned, show_held
+
+    name = checked(lambda: bookie_id(bookie), as_json=json)
+    limit = checked(lambda: bytes_of(rate), as_json=json)
+    if plan:
+        held = on_cluster(lambda cluster: held_by(cluster, name), metadata=metadata, json=json, timeout_s=timeout)
+        show_held(name, held, bytes_per_s=limit, json=json)
+        return
+    warning = f"forget {bookie} even if it holds the only copies of something?"
+    if force and not checked(lambda: agreed(warning, yes=yes, json=json), as_json=json):
+        raise typer.Exit(FAILED)
+    with progress(quiet=json) as on_progress:
+        done = on_cluster(
+            lambda cluster: decommission(cluster, name, force=force, bytes_per_s=limit, on_progress=on_progress),
+            metadata=metadata,
+            json=json,
+            timeout_s=timeout,
+        )
+    show_decommissioned(done, json=json)
+    if done.left:
         raise typer.Exit(FAILED)

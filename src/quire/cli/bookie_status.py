@@ -9,6 +9,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from quire.cli.ledger_output import when
 from quire.cli.output import out
 from quire.errors import NoSuchNode
 from quire.metadata import Cluster, StoreSettings, open_cluster
@@ -86,6 +87,8 @@ def _show(each: dict[str, Any]) -> None:
         + f"; {counters['deleted_ledgers']} ledgers deleted, {shown_bytes(counters['reclaimed_bytes'])} reclaimed",
         soft_wrap=True,
     )
+    for step in details.get("steps", ()):  # A bookie of an earlier release keeps none.
+        console.print(f"  {when(step['at_ms'])}  {escape(step['what'])}", soft_wrap=True)
     if garbage["logs"]:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 2), header_style="dim")
         table.add_column("entry log", justify="right")

@@ -51,15 +51,27 @@ def is_folder(uri: str) -> bool:
     return uri[:5].lower() == "file:"
 
 
+def is_proxies(uri: str) -> bool:
+    """Whether the log is one that proxies serve."""
+    return uri.partition(":")[0].lower() in ("quire", "quires")
+
+
 def known_uri(given: str | None) -> str | None:
-    """Where streams can be looked up in passing: nothing is started for it, and nothing is raised. None if nowhere."""
+    """Where streams can be looked up in passing: nothing is started for it, and nothing is raised. None if nowhere.
+
+    Of a local cluster it is where its metadata is, past the proxies: that is nearer.
+    """
     if given:
         return None if is_folder(given) else given
     try:
         running = _running("--uri")
     except InvalidArgument:
         return None
-    return None if running is None else running.uri
+    if running is None:
+        return None
+    from quire.embedded.folder import DataFolder
+
+    return DataFolder(running.data).streams().text
 
 
 def _running(option: str) -> RunningCluster | None:

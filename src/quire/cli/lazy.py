@@ -4,12 +4,13 @@ The root lists each command with a line of help. Only the one that is called imp
 a group of that name or the command. That the root says of each the beginning of what it says itself is for a test.
 """
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,26 @@ class Deferred:
         root.add_typer(app, name=self.name if self.is_group else None)
         group: Any = typer.main.get_group(root)
         command = group.commands[self.name]
-        _list_examples(command)
+        _tidy_help(command)
         return command
 
 
-def _list_examples(command: Any) -> None:
-    """Several examples are a list in the help: each is there to be copied."""
+def _tidy_help(command: Any) -> None:
+    """Several examples are a list in the help: each is there to be copied. A flag takes no value, and names none."""
     if command.epilog:
         command.epilog = command.epilog.replace("Examples:  ", "Examples:\n\n").replace("  ·  ", "\n\n")
+    listed = command.get_params
+    command.get_params = lambda context: _plain_flags(listed(context))
     for below in getattr(command, "commands", {}).values():
-        _list_examples(below)
+        _tidy_help(below)
+
+
+def _plain_flags(options: list[Any]) -> list[Any]:
+    """Typer would show `<bool>` beside each."""
+    for option in options:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+    return options
 
 
 class _Stand(TyperCommand):
@@ -61,5 +72,8 @@ def group_with(*commands: Deferred) -> type[TyperGroup]:
             super().__init__(**options)
             for each in commands:
                 self.add_command(_Stand(each))
+
+        def get_params(self, ctx: Any) -> list[Any]:
+            return _plain_flags(super().get_params(ctx))
 
     return Group

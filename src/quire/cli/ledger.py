@@ -11,7 +11,7 @@ import typer
 
 from quire.cli.default_uri import metadata_uri
 from quire.cli.ledger_output import facts, plural, print_ledger, print_table, spinning
-from quire.cli.output import counting, out, print_json, run, until_nobody_reads, write_bytes
+from quire.cli.output import FAILED, counting, out, print_json, run, until_nobody_reads, write_bytes
 from quire.cli.record_output import payload_facts
 from quire.cli.stdin import ctrl_c, input_lines
 from quire.errors import InvalidArgument, NoSuchLedger
@@ -275,6 +275,21 @@ def recover(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False,
             return await ledgers.recover(ledger)
 
     print_ledger(_on(metadata, work, json=json, timeout_s=timeout), json=json)
+
+
+@app.command(epilog="Example:  quire ledger repair 7 --metadata sqlite:./metadata.db")
+def repair(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False, timeout: Timeout = 30.0) -> None:
+    """Give a closed ledger back the copies that its bookies lack. Nothing else is changed."""
+    from quire.app.repairing import repair_one  # And with it autorecovery, which only this needs.
+    from quire.cli.operating import on_cluster
+
+    done = on_cluster(lambda cluster: repair_one(cluster, ledger), metadata=metadata, json=json, timeout_s=timeout)
+    if json:
+        print_json({"ledger": done.ledger_id, "whole": done.is_whole, "told": done.told})
+    else:
+        out().print(f"Ledger [bold]{ledger}[/]: {done.told}.", soft_wrap=True)
+    if not done.is_whole:
+        raise typer.Exit(FAILED)
 
 
 @app.command(epilog="Example:  quire ledger delete 7 --metadata sqlite:./metadata.db")

@@ -50,6 +50,10 @@ def up(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve HTTP and JSON for curl there, too.", show_default=False),
     ] = None,
+    autorecovery: Annotated[
+        bool,
+        typer.Option("--autorecovery/--no-autorecovery", help="Whether ledgers that lack copies are repaired."),
+    ] = True,
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,6 +78,7 @@ def up(
             read_proxies=read_proxies,
             proxy_port=proxy_port,
             gateway=gateway,
+            autorecovery=autorecovery,
         )
         with asyncio.Runner() as runner:
             runner.run(run_local_cluster(options, shown.tell))

@@ -27,7 +27,7 @@ from quire.app.cluster_events import (
     Stopped,
     Stopping,
 )
-from quire.cli.output import out, print_json, report
+from quire.cli.output import erase_ctrl_c, out, print_json, report
 from quire.errors import QuireError
 
 STATE_COLOURS: Final = {"up": "green", "readonly": "yellow", "starting": "yellow", "restarting": "yellow"}
@@ -114,6 +114,8 @@ class Lines:
                 mode = "takes nothing new" if readonly else "takes entries again"
                 self._line(f"[yellow]{bookie} {mode}[/]" + escape("".join(f": {reason}" for reason in reasons)))
             case Stopping(signal):
+                if signal == "SIGINT":
+                    erase_ctrl_c()
                 self._line(f"Stopping ({_SIGNALS.get(signal, signal)}) …")
             case ServiceKilled(service, pid, waited_s):
                 self._line(

@@ -9,6 +9,7 @@ from quire.cli.lazy import Deferred, group_with
 
 _DATA: Final = "Streams"
 _CLUSTER: Final = "Clusters"
+_JOBS: Final = "Jobs on Spark"
 _MORE: Final = "More"
 
 # In the order of the help. Modules are imported when one of their commands is called.
@@ -29,8 +30,41 @@ COMMANDS: Final = (
     ),
     Deferred("proxy", "quire.cli.proxy", "Proxies: list them, see what they own, drain them, move streams.", _CLUSTER),
     Deferred("ring", "quire.cli.ring", "Which proxy a stream belongs to while nobody owns it.", _CLUSTER),
+    Deferred(
+        "capacity",
+        "quire.cli.capacity",
+        "Show what is stored, how fast it grows, and when disks will be full.",
+        _CLUSTER,
+        is_group=False,
+    ),
+    Deferred(
+        "check",
+        "quire.cli.check",
+        "Hold metadata, bookies, streams and cold storage against each other.",
+        _CLUSTER,
+        is_group=False,
+    ),
+    Deferred("rebalance", "quire.cli.rebalance", "Move copies from full bookies to emptier ones, by a plan.", _CLUSTER),
     Deferred("metadata", "quire.cli.metadata", "Set up a cluster's metadata and look at it.", _CLUSTER),
+    Deferred(
+        "autorecovery",
+        "quire.cli.autorecovery",
+        "Repair ledgers that lack copies, and see what is being repaired.",
+        _CLUSTER,
+    ),
     Deferred("ledger", "quire.cli.ledger", "Ledgers: create, write, read, recover and delete them.", _CLUSTER),
+    Deferred("sql", "quire.cli.sql", "Query streams with SQL: each stream is a table.", _JOBS, is_group=False),
+    Deferred(
+        "replay",
+        "quire.cli.replay",
+        "Copy records of a stream, or of Parquet files, into a stream.",
+        _JOBS,
+        is_group=False,
+    ),
+    Deferred(
+        "archive", "quire.cli.archive", "Copy completed segments of streams to cold storage.", _JOBS, is_group=False
+    ),
+    Deferred("audit", "quire.cli.audit", "Read every copy of every entry from its own bookie.", _JOBS, is_group=False),
     Deferred("bench", "quire.cli.bench", "Measure what operations cost.", _MORE),
 )
 

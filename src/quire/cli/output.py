@@ -36,8 +36,26 @@ def err() -> Console:
     return Console(file=sys.stderr, highlight=False)
 
 
+def erase_ctrl_c() -> None:
+    """Take away the ^C that a terminal shows for the key, so that what is said next begins a line of its own."""
+    terminal = sys.__stderr__  # Not what a progress bar puts in its place: that would make a line of it.
+    if terminal is not None and terminal.isatty():
+        terminal.write("\r\x1b[K")
+        terminal.flush()
+
+
 def print_json(value: object, *, in_one_line: bool = False) -> None:
     sys.stdout.write(json.dumps(value, indent=None if in_one_line else 2, ensure_ascii=False) + "\n")
+
+
+def print_settings(found: dict[str, object], *, as_json: bool) -> None:
+    """What `--set NAME=VALUE` can change, with the defaults."""
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        shown = f"{value:,}".replace(",", "_") if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        out().print(f"{name:44} {shown}")
 
 
 def run(
@@ -147,5 +165,6 @@ def counting(what: str, *, quiet: bool) -> Iterator[Counter]:
         yield Counter(None, None)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description} {task.completed}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    # What is counted may be written to a file or a pipe: it must not end up here.
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
         yield Counter(progress, progress.add_task(what, total=None))

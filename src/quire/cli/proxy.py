@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from quire.cli.operating import Yes, agreed
 from quire.cli.output import FAILED, checked, out, print_json, run
 from quire.codec.pb import quire_v1_pb2 as pb
 
@@ -77,6 +78,30 @@ def drain(
     _tell(f"{proxy} gives up its streams, and stops then.", {"proxy": proxy, "status": _status(answer)}, json=json)
 
 
+@app.command(epilog="Example:  quire proxy token billing --days 30 --file tokens.jsonl")
+def token(
+    principal: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is.")],
+    file: Annotated[str, typer.Option(metavar="FILE", help="Where proxies read it: see their --tokens.")],
+    days: Annotated[float, typer.Option(metavar="DAYS", help="How long it counts; 0 for ever.")] = 30.0,
+    json: Json = False,
+) -> None:
+    """Make a token, and have proxies know it. It is shown once: the file has a hash. Revoke it by removing its line."""
+    import os
+    import time
+    from pathlib import Path
+
+    from quire.rpc.serving.tokens import new_token
+
+    expires_s = time.time() + days * 86_400 if days > 0 else None
+    made, known = new_token(principal, draw=os.urandom, expires_s=expires_s)
+    with Path(file).open("a", encoding="utf-8") as tokens:
+        tokens.write(known.line() + "\n")
+    if json:
+        print_json({"token": made, "id": known.id, "principal": principal, "expires": expires_s})
+    else:
+        out().print(made, soft_wrap=True)
+
+
 @app.command(epilog="Example:  quire proxy accept 127.0.0.1:7400 --no")
 def accept(
     proxy: Proxy,
@@ -110,6 +135,83 @@ def move(
     facts = run(moved(target, stream, to, timeout_s=timeout), as_json=json)
     before = facts["from"]
     _tell(f"{stream} is at {to} now" + (f"; it was at {before}." if before else "."), facts, json=json)
+
+
+@app.command(epilog="Example:  quire proxy balance  (then: quire proxy balance --run)")
+def balance(
+    run_it: Annotated[bool, typer.Option("--run", help="Make the moves, after they were shown.")] = False,
+    max: Annotated[int | None, typer.Option("--max", min=1, metavar="STREAMS", help="Move no more than this.")] = None,
+    rest: Annotated[
+        float | None, typer.Option(min=0.0, metavar="SECONDS", help="Leave streams alone that came since.")
+    ] = None,
+    water_mark: Annotated[
+        float | None, typer.Option(min=0.0, metavar="BYTES", help="Relieve only proxies with more than this a second.")
+    ] = None,
+    yes: Yes = False,
+    uri: Uri = None,
+    json: Json = False,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Show how much write proxies have to do, and which streams would be moved to even it out. Moves nothing without
+    --run. What is not said here is as the balancer is set: see `quire write-proxy settings`."""
+    from quire.cli.proxy_calls import proxy_uri
+    from quire.cli.proxy_work import balance_asked
+
+    target = checked(lambda: proxy_uri(uri), as_json=json)
+    request = pb.BalanceRequest(moves_max=max, rest_s=rest, water_mark=water_mark)
+    plan = run(balance_asked(target, request, timeout_s=timeout), as_json=json)
+    if not json:
+        _show_table(_proxy_rows(plan), ("proxy", "streams", "room", "load_per_s", "then_per_s"))
+        if plan.moves:
+            _show_table(_move_rows(plan), ("stream", "from", "to", "load_per_s"))
+        else:
+            out().print("No move is worth it.")
+    made = pb.BalanceResponse()
+    if (
+        run_it
+        and plan.moves
+        and checked(lambda: agreed(f"Move {len(plan.moves)} streams?", yes=yes, json=json), as_json=json)
+    ):
+        made = run(balance_asked(target, pb.BalanceRequest(moves=plan.moves), timeout_s=timeout), as_json=json)
+    failed = [row for row in _move_rows(made) if row["problem"]]
+    if json:
+        balancer = f"{plan.balancer.host}:{plan.balancer.port}"
+        facts = {"balancer": balancer, "proxies": _proxy_rows(plan), "planned": _move_rows(plan)}
+        print_json(facts | {"moves": _move_rows(made)})
+    elif made.moves:
+        for row in failed:
+            out().print(f"{row['stream']} was not moved: {row['problem']}", soft_wrap=True, markup=False)
+        out().print(f"{len(made.moves) - len(failed)} of {len(made.moves)} streams were moved.")
+    elif plan.moves:
+        out().print("Nothing was moved: `quire proxy balance --run` does it.")
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+def _proxy_rows(plan: pb.BalanceResponse) -> list[dict[str, Any]]:
+    return [
+        {
+            "proxy": f"{each.proxy.host}:{each.proxy.port}",
+            "streams": each.streams,
+            "room": each.room,
+            "load_per_s": each.load,
+            "then_per_s": each.load_then,
+        }
+        for each in plan.proxies
+    ]
+
+
+def _move_rows(plan: pb.BalanceResponse) -> list[dict[str, Any]]:
+    return [
+        {
+            "stream": each.stream,
+            "from": f"{each.source.host}:{each.source.port}",
+            "to": f"{each.target.host}:{each.target.port}",
+            "load_per_s": each.load,
+            "problem": each.problem or None,
+        }
+        for each in plan.moves
+    ]
 
 
 def _ask(uri: str | None, proxy: str, method: Any, request: Any, *, json: bool, timeout_s: float) -> Any:

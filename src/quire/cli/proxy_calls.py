@@ -14,11 +14,13 @@ from typing import Any
 from google.protobuf.message import Message
 
 from quire.app.running import running_clusters
+from quire.cli.proxy_environment import tls_files, token
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidUri, NotRunning, ProxyUnreachable, QuireError
-from quire.proxy.client.uri import SCHEME, ProxyUri, parse_proxy_uri
+from quire.proxy.client.uri import SCHEME, SCHEMES, ProxyUri, parse_proxy_uri
 from quire.rpc.serving.grpc_channel import GrpcTransport
 from quire.rpc.serving.methods import HANDSHAKE, Method
+from quire.rpc.serving.tls import client_context
 from quire.runtime import real_runtime
 
 
@@ -43,7 +45,7 @@ def address_of(member: pb.Member) -> str:
 def proxy_uri(given: str | None) -> ProxyUri:
     """The proxies that a command means. Raises `InvalidUri`, and `NotRunning` if nothing says so."""
     if given:
-        if not given.lower().startswith(f"{SCHEME}:"):
+        if given.partition(":")[0].lower() not in SCHEMES:
             raise InvalidUri(
                 f"{given!r} does not lead to proxies",
                 hint="Name one of them: quire://host:7400/namespace.",
@@ -63,7 +65,8 @@ def proxy_uri(given: str | None) -> ProxyUri:
 async def reached(uri: ProxyUri, *, timeout_s: float) -> AsyncIterator[Proxies]:
     """Raises `ProxyUnreachable` if none of the proxies that are named answers."""
     runtime = real_runtime()
-    transport = GrpcTransport(runtime, f"{socket.gethostname()}/{os.getpid()}")
+    tls = client_context(tls_files()) if uri.is_tls else None
+    transport = GrpcTransport(runtime, f"{socket.gethostname()}/{os.getpid()}", tls=tls, token=token())
     try:
         request, first = pb.HandshakeRequest(namespace=uri.namespace), None
         for seed in uri.seeds:

@@ -1,10 +1,10 @@
 """What `quire write-proxy` and `quire read-proxy` have in common: the options of a proxy, and running it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import typer
 
-from quire.cli.output import out, print_json, run
+from quire.cli.output import print_settings, run
 
 Uri = Annotated[
     str,
@@ -34,7 +34,48 @@ Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="Give up on the 
 Session = Annotated[
     float, typer.Option(metavar="SECONDS", help="How soon others take over what it owned when it is silent.")
 ]
+Tokens = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Ask callers for tokens; these are known. Make them with `quire proxy token`.",
+        show_default=False,
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(envvar="QUIRE_TOKEN", metavar="TOKEN", help="What this proxy shows to others.", show_default=False),
+]
+TlsCertificate = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Serve over TLS, with this certificate: PEM.", show_default=False),
+]
+TlsKey = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Its key, if that is in another file: PEM.", show_default=False),
+]
+TlsCa = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Authorities that others' certificates are checked against: PEM. Default: the system's."
+    ),
+]
+TlsClients = Annotated[
+    bool, typer.Option("--tls-clients", help="Take only callers with a certificate that --tls-ca has signed.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+
+
+class TlsNames(NamedTuple):
+    """The options about TLS."""
+
+    certificate: str | None = None
+    key: str | None = None
+    ca: str | None = None
+    asks_clients: bool = False
+
+
+NO_TLS: Final = TlsNames()
 
 
 def run_proxy_command(
@@ -48,13 +89,21 @@ def run_proxy_command(
     overrides: list[str] | None,
     timeout: float,
     session: float,
+    tokens: str | None,
+    token: str | None,
+    limits: str | None = None,
+    *,
+    tls: TlsNames = NO_TLS,
 ) -> None:
     import uvloop  # Here, because only servers need these, and the other commands should start fast.
 
     from quire.app.proxy import ProxyOptions, run_proxy
+    from quire.rpc.serving.tls import TlsFiles
     from quire.telemetry.events import configure
 
     configure()
+    if tls.certificate is None and tls != NO_TLS:
+        raise typer.BadParameter("TLS needs --tls-certificate")
     options = ProxyOptions(
         role,
         uri,
@@ -65,6 +114,11 @@ def run_proxy_command(
         gateway=gateway,
         metadata_timeout_s=timeout,
         session_timeout_s=session,
+        tokens=tokens,
+        token=token,
+        limits=limits,
+        tls=None if tls.certificate is None else TlsFiles(ca=tls.ca, certificate=tls.certificate, key=tls.key),
+        tls_asks_clients=tls.asks_clients,
         overrides=tuple(overrides or ()),
     )
     run(run_proxy(options), as_json=False, loop_factory=uvloop.new_event_loop)
@@ -75,9 +129,4 @@ def show_settings(*, without: str, as_json: bool) -> None:
     from quire.app.proxy import ProxySettings
 
     found = {name: value for name, value in setting_names(ProxySettings()) if not name.startswith(without)}
-    if as_json:
-        print_json(found)
-        return
-    for name, value in found.items():
-        shown = f"{value:,}".replace(",", "_") if isinstance(value, int) and not isinstance(value, bool) else str(value)
-        out().print(f"{name:44} {shown}")
+    print_settings(found, as_json=as_json)

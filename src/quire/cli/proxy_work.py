@@ -7,11 +7,12 @@ from google.protobuf.message import Message
 
 from quire.cli.proxy_calls import Proxies, address_of, reached
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, QuireError
+from quire.errors import InvalidArgument, NotOwner, ProxyUnreachable, QuireError
 from quire.protocol.ring import HashRing
 from quire.proxy.client.uri import ProxyUri
-from quire.rpc.serving.methods import GET_LOAD, GET_OWNER, HEARTBEAT, LIST_OWNED, RELEASE, Method
+from quire.rpc.serving.methods import BALANCE, GET_LOAD, GET_OWNER, HEARTBEAT, LIST_OWNED, RELEASE, Method
 
+_HOPS_MAX = 5
 _ROLES = {pb.WRITE_PROXY: "write", pb.READ_PROXY: "read"}
 
 
@@ -80,6 +81,25 @@ async def moved(uri: ProxyUri, stream: str, to: str, *, timeout_s: float) -> dic
             await proxies.call(before, RELEASE, request)
         taken = await proxies.call(to, HEARTBEAT, pb.HeartbeatRequest(namespace=proxies.namespace, stream=stream))
         return {"stream": stream, "from": before, "to": to, "epoch": taken.epoch}
+
+
+async def balance_asked(uri: ProxyUri, request: pb.BalanceRequest, *, timeout_s: float) -> pb.BalanceResponse:
+    """What the balancer says, whichever of the write proxies that is. Raises what they say."""
+    async with reached(uri, timeout_s=timeout_s) as proxies:
+        writers = proxies.of_role(pb.WRITE_PROXY)
+        if not writers:
+            raise ProxyUnreachable("no write proxy is alive", hint="Start one with `quire write-proxy run`.")
+        asked = address_of(writers[0])
+        for _ in range(_HOPS_MAX):
+            try:
+                answer: pb.BalanceResponse = await proxies.call(asked, BALANCE, request)
+                return answer
+            except NotOwner as error:
+                told = error.facts.get("proxy")
+                if not isinstance(told, pb.Owner):
+                    raise
+                asked = f"{told.host}:{told.port}"
+        raise ProxyUnreachable("the write proxies do not agree on who balances", hint="Try again in a moment.")
 
 
 async def ring_shown(uri: ProxyUri, role: pb.Role, *, timeout_s: float) -> list[dict[str, Any]]:

@@ -13,6 +13,13 @@ from quire.cli.proxy_process import (
     Session,
     Set,
     Timeout,
+    TlsCa,
+    TlsCertificate,
+    TlsClients,
+    TlsKey,
+    TlsNames,
+    Token,
+    Tokens,
     Uri,
     run_proxy_command,
     show_settings,
@@ -32,9 +39,18 @@ def run_command(
     set: Set = None,
     timeout: Timeout = 10.0,
     session: Session = 2.0,
+    tokens: Tokens = None,
+    token: Token = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tls_clients: TlsClients = False,
 ) -> None:
     """Run a read proxy in the foreground. Ctrl-C sends its readers to others first; a second one stops at once."""
-    run_proxy_command("read", uri, listen, advertise, region, admin, gateway, set, timeout, session)
+    tls = TlsNames(tls_certificate, tls_key, tls_ca, tls_clients)
+    run_proxy_command(
+        "read", uri, listen, advertise, region, admin, gateway, set, timeout, session, tokens, token, tls=tls
+    )
 
 
 @app.command(epilog="Example:  quire read-proxy settings  (then: quire read-proxy run … --set …)")

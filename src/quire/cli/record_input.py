@@ -14,12 +14,12 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from quire.cli.stdin import STDIN, input_lines, shown_name
 from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, TXID_MAX
 from quire.errors import InvalidArgument, RecordTooLarge, TxidOutOfOrder
+from quire.values import dataclass
 
 _JSON_BYTES_MAX: Final = 8 * PAYLOAD_BYTES_MAX  # Escapes take up to six bytes for one of the payload.
 _KEYS: Final = frozenset({"dlsn", "txid", "payload", "payload_base64"})

@@ -3,11 +3,11 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from quire.cli.output import write_bytes
 from quire.codec.stream.records import LogRecord
+from quire.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from quire.cli.output import erase_ctrl_c
 from quire.errors import InvalidArgument, RecordTooLarge
 
 STDIN: Final = "-"
@@ -43,6 +44,7 @@ def ctrl_c() -> Iterator[asyncio.Event]:
 
     def press() -> None:
         pressed.set()
+        erase_ctrl_c()
         loop.remove_signal_handler(signal.SIGINT)
 
     loop.add_signal_handler(signal.SIGINT, press)

@@ -1,12 +1,13 @@
 """What all commands about streams have in common: their options, and how they connect."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
 from quire.cli.completion import complete_stream
-from quire.cli.default_uri import FOLDER, is_folder, stream_uri
+from quire.cli.default_uri import FOLDER, is_folder, is_proxies, stream_uri
 from quire.cli.output import run
 from quire.client import Client, connect
 from quire.ledger.pool import PoolSettings
@@ -66,8 +67,12 @@ def on_streams(
 def _patience(uri: str, timeout_s: float, *, may_create: bool) -> dict[str, Any]:
     """A person would rather wait for a busy bookie than be told that it is slow."""
     settings = StreamSettings(call_timeout_s=timeout_s, lock_timeout_s=timeout_s)
-    if uri.lower().startswith("quire:"):
-        return {"settings": settings}  # Bookies are the proxies' business.
+    if is_proxies(uri):
+        from quire.cli.proxy_environment import client_settings
+
+        ours = client_settings(uri)  # Bookies are the proxies' business.
+        ours = replace(ours, connect_timeout_s=min(ours.connect_timeout_s, timeout_s))
+        return {"settings": settings, "proxy_settings": ours}
     return {
         "settings": settings,
         "ledger_settings": LedgerSettings(call_timeout_s=timeout_s, read_timeout_s=timeout_s / 2),

@@ -7,7 +7,7 @@ is certainly in the stream is a beginning of the input.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import chain, groupby
 from typing import Annotated, Any, Final
@@ -99,7 +99,7 @@ class _Written:
         self.first: DLSN | None = None
         self.last: DLSN | None = None
 
-    def add(self, dlsns: list[DLSN]) -> None:
+    def add(self, dlsns: Sequence[DLSN]) -> None:
         self.records += len(dlsns)
         self.first, self.last = self.first or dlsns[0], dlsns[-1]
 

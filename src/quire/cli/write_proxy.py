@@ -13,6 +13,13 @@ from quire.cli.proxy_process import (
     Session,
     Set,
     Timeout,
+    TlsCa,
+    TlsCertificate,
+    TlsClients,
+    TlsKey,
+    TlsNames,
+    Token,
+    Tokens,
     Uri,
     run_proxy_command,
     show_settings,
@@ -32,9 +39,22 @@ def run_command(
     set: Set = None,
     timeout: Timeout = 10.0,
     session: Session = 2.0,
+    tokens: Tokens = None,
+    token: Token = None,
+    tls_certificate: TlsCertificate = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tls_clients: TlsClients = False,
+    limits: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Limits of requests and bytes, which may change while it runs: TOML."),
+    ] = None,
 ) -> None:
     """Run a write proxy in the foreground. Ctrl-C gives its streams to others first; a second one stops at once."""
-    run_proxy_command("write", uri, listen, advertise, region, admin, gateway, set, timeout, session)
+    tls = TlsNames(tls_certificate, tls_key, tls_ca, tls_clients)
+    run_proxy_command(
+        "write", uri, listen, advertise, region, admin, gateway, set, timeout, session, tokens, token, limits, tls=tls
+    )
 
 
 @app.command(epilog="Example:  quire write-proxy settings  (then: quire write-proxy run … --set …)")

@@ -4,10 +4,11 @@ import errno
 import os
 import posixpath
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Literal, get_args
 
 from quire.runtime import StrPath
+from quire.values import dataclass
 
 Operation = Literal[
     "create",

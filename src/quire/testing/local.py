@@ -20,7 +20,6 @@ thread of `quire.sync`, so that neither a blocked event loop of a test nor a deb
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -40,6 +39,7 @@ from quire.sync.handles import Handle, Opening, Scope
 from quire.sync.loop_thread import LoopThread
 from quire.testing.memory_index import MemoryIndexFolder
 from quire.testing.unsynced_disk import UnsyncedDisk
+from quire.values import dataclass
 
 _STOP_S: Final = 10.0  # A bookie gives its clients two seconds for their last answers.
 _BOOKIES_MAX: Final = 99

@@ -11,14 +11,17 @@ Nothing is simulated but the network below: frames, windows and keep-alive are t
 from quire.rpc.serving.grpc_channel import GrpcTransport
 from quire.rpc.serving.grpc_server import GrpcServer, bind_grpc
 from quire.rpc.serving.settings import CallSettings, ServingSettings
+from quire.rpc.serving.tokens import Token
 from quire.runtime import Runtime
 
 
 class SimTransport(GrpcTransport):
     """All ways of one simulated client to proxies."""
 
-    def __init__(self, runtime: Runtime, client_id: str, *, settings: CallSettings | None = None) -> None:
-        super().__init__(runtime, client_id, settings=settings)
+    def __init__(
+        self, runtime: Runtime, client_id: str, *, settings: CallSettings | None = None, token: Token | None = None
+    ) -> None:
+        super().__init__(runtime, client_id, settings=settings, token=token)
 
 
 async def bind_sim(runtime: Runtime, host: str, port: int, *, settings: ServingSettings | None = None) -> GrpcServer:

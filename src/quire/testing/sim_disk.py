@@ -11,7 +11,7 @@ import asyncio
 import errno
 import os
 import posixpath
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Self
 
@@ -19,16 +19,17 @@ from quire.runtime import Buffer, DiskUsage, StrPath
 from quire.runtime.disk import closed_error
 from quire.testing.disk_faults import DiskFaults, Operation, ancestors, normal
 from quire.testing.sim_rng import SimRng
-from quire.testing.sim_stored import StoredBytes, StoredNames
+from quire.testing.sim_stored import Content, StoredBytes, StoredNames
 
 _ROOT: Final = "/"
 
 
 class SimDisk:
-    """A simulated machine's file system. `faults` says what is wrong with it."""
+    """A simulated machine's file system. `faults` says what is wrong with it, `content` what new files are kept in."""
 
     def __init__(self, rng: SimRng) -> None:
         self.faults = DiskFaults()
+        self.content: Callable[[], Content] = bytearray
         self._rng = rng
         self._names = StoredNames()
         self._directories: dict[str, None] = {_ROOT: None}
@@ -56,7 +57,8 @@ class SimDisk:
         A dying process still runs its `finally` blocks in a simulation: they must not reach the files any more.
         """
         disk = SimDisk(self._rng)
-        disk.faults, disk._names, disk._directories = self.faults, self._names, self._directories
+        disk.faults, disk.content = self.faults, self.content
+        disk._names, disk._directories = self._names, self._directories
         self.kill()
         self._off = True
         return disk
@@ -100,7 +102,7 @@ class SimDisk:
         if name in self._directories or (content is not None and not replace):
             raise _error(errno.EISDIR if replace else errno.EEXIST, name)
         if content is None:
-            content = StoredBytes()
+            content = StoredBytes(self.content)
             self._names.link(name, content)
         else:
             content.resize(0)

@@ -15,7 +15,7 @@ import copy
 import errno
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal, Self, assert_never, get_args
 
 from quire.bookie.index import (
@@ -42,6 +42,7 @@ from quire.codec.index_records import (
 from quire.errors import DamagedIndex, InvalidArgument, Refused, StoreClosed
 from quire.testing.sim_rng import SimRng
 from quire.types import EntryId, LedgerId
+from quire.values import dataclass
 
 IndexCall = Literal["open", "read", "commit", "sync"]
 

@@ -27,7 +27,7 @@ import heapq
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
 from quire.testing.sim_errors import SimDeadlock, SimRefused, SimStuck, SimUnhandled, describe_tasks
@@ -74,6 +74,7 @@ class SimLoop(RefusesReality):
         self.seed = seed
         self.steps = 0
         self.on_task: Callable[[asyncio.Task[Any]], None] | None = None  # Told of every task, in its creator's context.
+        self.on_generator: Callable[[AsyncGenerator[Any, Any]], None] = lambda generator: None  # The same.
         self._time_limit_s = time_limit_s
         self._step_limit = step_limit
         self._random = random.Random(f"{seed}/loop")  # A string: seeds through SHA-512, equal in every process.

@@ -51,7 +51,7 @@ class SimNetwork:
         self.loss_probability = 0.0
         self._loop = loop
         self._rng = rng
-        self._window_bytes = window_bytes
+        self.window_bytes = window_bytes  # Of connections that are made from now on.
         self._hosts: dict[str, SimHostNetwork] = {}
         self._listeners: dict[Address, SimServer] = {}
         self._connections: dict[SimTransport, None] = {}  # The client's end of each, in order of creation.
@@ -195,7 +195,7 @@ class SimNetwork:
     ) -> SimTransport:
         """A new connection between two protocols; returns the client's end. Neither protocol knows of it yet."""
         wires = [
-            Wire(self._loop, self._rng, self, source=source, target=target, window_bytes=self._window_bytes)
+            Wire(self._loop, self._rng, self, source=source, target=target, window_bytes=self.window_bytes)
             for source, target in ((client[0], server[0]), (server[0], client[0]))
         ]
         here = SimTransport(self._loop, wires[0], near, contextvars.copy_context(), local=client, remote=server)

@@ -106,6 +106,7 @@ class _Generators:
     def on_first_iteration(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._live = [reference for reference in self._live if reference() is not None]
         self._live.append(weakref.ref(generator))
+        self._loop.on_generator(generator)
 
     def on_dropped(self, generator: AsyncGenerator[Any, Any]) -> None:
         if not self._loop.is_closed():

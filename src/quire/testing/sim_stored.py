@@ -5,11 +5,11 @@ changes that were made and not synced; a sync carries changes over, a crash lets
 """
 
 import posixpath
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, Self
 
 from quire.testing.sim_rng import SimRng
+from quire.values import dataclass
 
 SECTOR_BYTES: Final = 512  # Disks promise to write this much as a whole or not at all; nothing larger is promised.
 
@@ -23,15 +23,26 @@ class _Change:
     data: bytes | None
 
 
+class Content(Protocol):
+    """Bytes that can be changed: what a `bytearray` does, and whatever keeps much in little memory."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, part: slice, /) -> bytes | bytearray: ...
+    def __setitem__(self, part: slice, data: bytes, /) -> None: ...
+    def __delitem__(self, part: slice, /) -> None: ...
+    def extend(self, data: bytes, /) -> None: ...
+    def copy(self) -> Self: ...
+
+
 class StoredBytes:
-    """The content of one file.
+    """The content of one file, twice: `content` makes what each of the two is kept in.
 
     Invariants: `visible` is every change applied; what `sync` has carried over is never lost by `crash`.
     """
 
-    def __init__(self) -> None:
-        self.visible = bytearray()
-        self._durable = bytearray()
+    def __init__(self, content: Callable[[], Content] = bytearray) -> None:
+        self.visible = content()
+        self._durable = content()
         self._unsynced: list[_Change] = []
         self._last = 0
 
@@ -68,13 +79,13 @@ class StoredBytes:
     def crash(self, rng: SimRng) -> None:
         """The machine stops: of what was not synced, some is kept, some lost, some torn."""
         self._gamble(self._take(self._last), rng)
-        self.visible = bytearray(self._durable)
+        self.visible = self._durable.copy()
 
     def flip_bit(self, offset: int, bit: int) -> None:
         """Damage one stored bit, in memory and on the platter."""
         for content in (self.visible, self._durable):
             if offset < len(content):
-                content[offset] ^= 1 << bit
+                content[offset : offset + 1] = bytes([content[offset : offset + 1][0] ^ 1 << bit])
 
     def _take(self, mark: int) -> list[_Change]:
         taken = [change for change in self._unsynced if change.number <= mark]
@@ -93,7 +104,7 @@ class StoredBytes:
                 _apply_torn(self._durable, change.offset, change.data, rng)
 
 
-def _apply(content: bytearray, change: _Change) -> None:
+def _apply(content: Content, change: _Change) -> None:
     if change.data is None:
         _resize(content, change.offset)
     elif change.data:
@@ -101,14 +112,14 @@ def _apply(content: bytearray, change: _Change) -> None:
         content[change.offset : change.offset + len(change.data)] = change.data
 
 
-def _resize(content: bytearray, size: int) -> None:
+def _resize(content: Content, size: int) -> None:
     if size < len(content):
         del content[size:]
     else:
         content.extend(bytes(size - len(content)))
 
 
-def _apply_torn(content: bytearray, offset: int, data: bytes, rng: SimRng) -> None:
+def _apply_torn(content: Content, offset: int, data: bytes, rng: SimRng) -> None:
     """A prefix; or each sector by itself; or the file's new length without its new bytes, which read as zeros."""
     end = offset + len(data)
     kind = rng.randrange(3)

@@ -13,8 +13,10 @@ Everything random comes from the seed, in streams by name, so one host's luck do
 """
 
 import asyncio
+import contextlib
 import contextvars
-from collections.abc import Callable, Coroutine
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 from quire.runtime import Runtime
@@ -50,6 +52,7 @@ class Simulation:
     def __init__(self, seed: int, *, time_limit_s: float = TIME_LIMIT_S, step_limit: int = STEP_LIMIT) -> None:
         self.loop = SimLoop(seed, time_limit_s=time_limit_s, step_limit=step_limit)
         self.loop.on_task = _register_task
+        self.loop.on_generator = _register_generator
         self.rng = SimRng(f"{seed}/test")
         self._root = SimRng(seed)
         self.network = SimNetwork(self.loop, self._root.child("network"))
@@ -81,6 +84,8 @@ class SimHost:
         self._loop = loop
         self._network = network
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._is_dying = False
+        self._generators: list[weakref.ref[AsyncGenerator[Any, Any]]] = []  # Begun here, in that order.
         network.host(name)
 
     @property
@@ -103,24 +108,42 @@ class SimHost:
         """
         if power_loss:
             self.disk.crash()
+        self._is_dying = True
         self.disk = self.disk.successor()
         self._network.crash(self.name)
         for _ in range(_CANCEL_ROUNDS_MAX):
             doomed = [task for task in self._tasks if not task.done() and task is not asyncio.current_task()]
-            if not doomed:
+            for task in self._tasks:
+                if task.done() and not task.cancelled():
+                    task.exception()  # Looked at and dropped: a dead host's errors reach nobody.
+            if not doomed and not self._generators:
                 self._tasks.clear()
+                self._is_dying = False
                 return
             for task in doomed:
                 task.cancel()
-            done, _ = await asyncio.wait(doomed, timeout=_CANCEL_PATIENCE_S)
-            for task in done:
-                if not task.cancelled():
-                    task.exception()  # Looked at and dropped: a dead host's errors reach nobody.
+            if doomed:
+                await asyncio.wait(doomed, timeout=_CANCEL_PATIENCE_S)
+            else:
+                await self._close_generators()
         raise SimStuck(f"tasks of {self.name} outlive its crash:\n{describe_tasks(self._tasks)}")
+
+    async def _close_generators(self) -> None:
+        """Those that no task of this host will ever go on with. They may begin tasks once more, which die with it."""
+        begun, self._generators = self._generators, []
+        left = [generator for reference in begun if (generator := reference()) is not None]
+        if left:
+            await asyncio.wait([self.spawn(_closed(left))], timeout=_CANCEL_PATIENCE_S)
+
+    def adopt_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Count `generator` as one of this host's."""
+        if len(self._generators) > 64:
+            self._generators = [known for known in self._generators if known() is not None]
+        self._generators.append(weakref.ref(generator))
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """Count `task` as one of this host's."""
-        if len(self._tasks) > 64:
+        if len(self._tasks) > 64 and not self._is_dying:  # Of those that fail then, nobody else would hear.
             self._tasks = {known: None for known in self._tasks if not known.done()}
         self._tasks[task] = None
 
@@ -129,6 +152,19 @@ def current_host_name() -> str | None:
     """The host on which the running task is, if it is one of `SimHost.spawn`, or was created by one."""
     host = _current_host.get()
     return None if host is None else host.name
+
+
+async def _closed(generators: list[AsyncGenerator[Any, Any]]) -> None:
+    """One after the other. As with tasks: nobody hears what they raise."""
+    for generator in generators:
+        with contextlib.suppress(Exception):
+            await generator.aclose()
+
+
+def _register_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    host = _current_host.get()
+    if host is not None:
+        host.adopt_generator(generator)
 
 
 def _register_task(task: asyncio.Task[Any]) -> None:

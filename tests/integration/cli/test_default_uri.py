@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -29,7 +30,7 @@ def run(tmp_path: Path) -> Iterator[ExitStack]:
 
 
 def start(stack: ExitStack, data: Path) -> str:
-    uri = f"distributedlog+sqlite:{data}/metadata.db/default"
+    uri = f"distributedlog+sqlite:{quote(str(data))}/metadata.db/default"
     assert stack.enter_context(announced(str(data), uri)).problem is None
     return uri
 
@@ -47,6 +48,13 @@ def test_else_the_cluster_that_runs(run: ExitStack, tmp_path: Path, in_a_folder:
     uri = start(run, tmp_path / "my data")
     assert stream_uri(None, creating=False) == stream_uri(None, creating=True) == known_uri(None) == uri
     assert metadata_uri(None) == f"sqlite:{tmp_path}/my%20data/metadata.db"
+
+
+def test_names_are_looked_up_past_the_proxies_of_the_cluster_that_runs(run: ExitStack, tmp_path: Path) -> None:
+    run.enter_context(announced(str(tmp_path / "my data"), "quire://127.0.0.1:7400/default"))
+    assert stream_uri(None, creating=False) == "quire://127.0.0.1:7400/default"
+    assert known_uri(None) == f"distributedlog+sqlite:{tmp_path}/my%20data/metadata.db/default"
+    assert known_uri("quire://elsewhere/ns") == "quire://elsewhere/ns"
 
 
 def test_of_several_the_one_of_this_folder(run: ExitStack, tmp_path: Path, in_a_folder: Path) -> None:

@@ -136,7 +136,7 @@ def test_a_damaged_entry_is_no_absence(version: Version) -> None:
         await world.restart()
         disk = world.bookie.host.disk
         (log,) = [name for name in await disk.listdir("/data/entries") if name.endswith(".log")]
-        data = disk._content(f"/data/entries/{log}").visible
+        data = disk._content(f"/data/entries/{log}").visible[:]
         disk.flip_bit(f"/data/entries/{log}", bytes(data).index(b"payload"))
         expected = Status.EIO if version.number == 2 else Status.EUNKNOWNLEDGERSTATE
         assert await world.client.read(version, LEDGER, 0) == Answer(expected, LEDGER, 0)

@@ -162,8 +162,12 @@ class Stage:
         await self.start(bookie)
 
     async def repair(self) -> None:
-        """Everything that can be repaired is."""
+        """Everything that can be repaired is, for good."""
         self.over.set()
+        await self.mend()
+
+    async def mend(self) -> None:
+        """The same, and there may be trouble again."""
         self.tree.repair()
         self.sim.network.heal()
         self.sim.network.link_latency_s.clear()

@@ -11,11 +11,11 @@ Two bugs of that list cannot do harm here, so there is nothing to find:
   what was complete before, so its own answer makes up for the one that was ignored.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partialmethod
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from quire.bookie import bookie as bookie_module
@@ -44,10 +44,8 @@ from tests.simulation.ledgers.races import (
     missed_fence,
     new_fragment,
 )
-from tests.simulation.ledgers.run import Workload, mixed
-
-Patch = AbstractContextManager[object]
-
+from tests.simulation.ledgers.run import mixed
+from tests.simulation.planted import Flaw, Patch
 
 # --- Recovery
 
@@ -182,8 +180,10 @@ def metadata_without_compare_and_swap() -> Patch:
     return patch.object(Ledgers, "write", partialmethod(_write_anyway, Ledgers.write))
 
 
-async def _write_anyway(self: Any, original: Any, ledger: Any, metadata: Any, *, expected: Any) -> Any:
-    return await original(self, ledger, metadata, expected=ANY_VERSION)
+async def _write_anyway(
+    self: Any, original: Any, ledger: Any, metadata: Any, *, expected: Any, guard: Any = None
+) -> Any:
+    return await original(self, ledger, metadata, expected=ANY_VERSION, guard=guard)
 
 
 # --- Bookies
@@ -241,18 +241,6 @@ def starts_on_an_empty_disk() -> Patch:
         return Identity(cookie, is_new=is_new, was_unclean=False)
 
     return patch.object(bookie_module, "prove_identity", prove)
-
-
-class Flaw(NamedTuple):
-    """A bug, where it should be met, and within how many seeds."""
-
-    plant: Callable[[], Patch]
-    workload: Workload
-    seeds_max: int
-
-    @property
-    def name(self) -> str:
-        return self.plant.__name__
 
 
 _CHANGES, _HANDOVERS = mixed(CHANGES), mixed(HANDOVERS)

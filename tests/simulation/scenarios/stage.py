@@ -21,7 +21,7 @@ from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.ledger.writer import LedgerWriter
 from quire.metadata import Cluster
-from quire.metadata.driver import Version
+from quire.metadata.driver import Check, Version
 from quire.metadata.ledgers import Ledgers
 from quire.rpc import ChannelSettings
 from quire.testing import SimBookie, Simulation, sim_cluster, simulate
@@ -99,13 +99,15 @@ class MetadataWrites:
     def release(self) -> None:
         self._may_pass.set()
 
-    async def _write_or_wait(self, ledger: LedgerId, metadata: LedgerMetadata, *, expected: Version) -> Version:
+    async def _write_or_wait(
+        self, ledger: LedgerId, metadata: LedgerMetadata, *, expected: Version, guard: Check | None = None
+    ) -> Version:
         self.tried.append(metadata)
         await self._may_pass.wait()
         if self.is_cut_off:
             raise MetadataUnavailable("this client is cut off")
         try:
-            version = await self._write(ledger, metadata, expected=expected)
+            version = await self._write(ledger, metadata, expected=expected, guard=guard)
         except VersionConflict:
             self.conflicts += 1
             raise

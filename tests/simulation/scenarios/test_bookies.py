@@ -1,6 +1,7 @@
 """Scenarios 23 to 27: what a bookie may not forget, deny or delete."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
@@ -99,8 +100,10 @@ async def damaged_logs(stage: Stage, *places: int, closed: bool) -> LedgerWriter
 
 
 @every_seed
-def test_scenario_24_a_damaged_record_is_an_error_and_another_replica_is_asked(seed: int) -> None:
-    """Entry 7 is first asked of place 1."""
+def test_scenario_24_a_damaged_record_is_an_error_and_another_replica_is_asked(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Entry 7 is first asked of place 1. The bookie whose copy is bad is told."""
 
     async def scene(stage: Stage) -> None:
         writer = await damaged_logs(stage, 1, closed=True)
@@ -110,7 +113,12 @@ def test_scenario_24_a_damaged_record_is_an_error_and_another_replica_is_asked(s
             assert (await reader.read_entry(EntryId(7))).payload == DAMAGED
         answers = stage.heard("read", answer=True, entries={7}, client="client")
         assert [(each.bookie, each.status) for each in answers] == [(first, Status.EIO), (second, Status.EOK)]
+        (told,) = [record.facts for record in caplog.records if "ledger.damaged_copy" in record.message]  # type: ignore[attr-defined]
+        assert (told["ledger_id"], told["entry_id"], told["bookie"]) == (writer.id, 7, first)
+        assert f"bookie {first} answered EIO" in told["error"]
+        assert client.ledgers.statistics().damaged_copies == 1
 
+    caplog.set_level(logging.WARNING, logger="quire")
     play(scene, seed)
 
 

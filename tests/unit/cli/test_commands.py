@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from quire.cli.lazy import Deferred
 from quire.cli.main import COMMANDS, app
@@ -46,3 +47,10 @@ def test_every_command_shows_how_it_is_used(path: str, command: Any) -> None:
 def test_every_command_but_the_servers_takes_json(path: str, command: Any) -> None:
     options = {option for param in command.params for option in param.opts}
     assert "--json" in options or path.endswith(" run")
+
+
+@pytest.mark.parametrize("words", [[], ["write"], ["stream"], ["stream", "show"]], ids=lambda words: " ".join(words))
+def test_flags_are_shown_without_a_value(words: list[str]) -> None:
+    shown = CliRunner().invoke(app, [*words, "--help"]).output
+    assert "--help" in shown
+    assert "bool" not in shown
