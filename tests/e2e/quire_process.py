@@ -1,17 +1,16 @@
 """`quire` as a user runs it: to its end, in the background with pipes, or at a terminal."""
 
 import asyncio
-import fcntl
 import os
 import pty
 import subprocess
 import sys
-import termios
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from tests.servers.becoming import at_terminal
 from tests.waiting import eventually
 
 _LONGEST_S = 60
@@ -95,14 +94,13 @@ class Commands:
         master, slave = pty.openpty()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "quire", *words],
+                at_terminal([sys.executable, "-m", "quire", *words]),
                 stdin=slave,
                 stdout=slave,
                 stderr=slave,
                 cwd=self.folder,
                 env=self.environment | {"TERM": "xterm", "COLUMNS": "200"},
                 start_new_session=True,
-                preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
             )
             os.close(slave)
             try:

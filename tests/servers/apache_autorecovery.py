@@ -1,14 +1,13 @@
 """Apache's own autorecovery, auditor and replication worker in one small JVM, from the jars of `make interop`."""
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.jvm import java_command
-from tests.servers.bookie_process import _DIE_WITH_PARENT, SESSION_MS, free_port
+from tests.servers.becoming import dying_with_us
+from tests.servers.bookie_process import SESSION_MS, free_port
 
 
 @contextmanager
@@ -31,11 +30,9 @@ def apache_autorecovery(folder: Path, uri: str, **settings: object) -> Iterator[
     }
     configuration.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     command = java_command("org.apache.bookkeeper.replication.AutoRecoveryMain", "-c", str(configuration), heap_mb=256)
-    if sys.platform == "linux":
-        command = [sys.executable, "-IS", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            dying_with_us(command), cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     try:
         yield log

@@ -5,12 +5,10 @@ even when those are killed: on Linux the kernel ends it together with the thread
 """
 
 import atexit
-import os
 import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -20,17 +18,11 @@ from urllib.parse import urlsplit
 from kazoo.client import KazooClient
 from kazoo.protocol.states import ZnodeStat
 
+from tests.servers.becoming import dying_with_us
+
 # Short, because a bookie that was killed comes back only after its old session ended. Long enough for a busy machine.
 SESSION_MS: Final = 3_000
 _LOG_SHOWN_CHARACTERS: Final = 6_000
-
-# Becomes the bookie while it keeps its process id. 1 is PR_SET_PDEATHSIG; a parent that died before is noticed too.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class BookieProcess(ABC):
@@ -69,12 +61,13 @@ class BookieProcess(ABC):
         """Start the bookie and return at once. Linux ends it with the *thread* that starts it."""
         assert self._process is None, f"bookie {self.name} runs already"
         self._registered_before = self._look_up()
-        command = self.command()
-        if sys.platform == "linux":
-            command = [sys.executable, "-IS", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                dying_with_us(self.command()),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
 
     def wait_ready(self, *, within_s: float = 60.0) -> None:

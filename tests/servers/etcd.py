@@ -10,15 +10,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-# Ask Linux for SIGKILL when the parent dies (PR_SET_PDEATHSIG is 1), then become the program in the arguments. Done in
-# a process of its own: code between fork and exec is not safe where threads run, and gRPC has some.
-_DIE_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
+from tests.servers.becoming import dying_with_us
 
 
 class EtcdServer:
@@ -51,7 +48,7 @@ class EtcdServer:
         with (self._folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *(sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(_binary(self._folder))),
+                    *dying_with_us([str(_binary(self._folder))]),
                     f"--data-dir={self._folder / 'data'}",
                     "--name=only",
                     f"--listen-client-urls={client}",

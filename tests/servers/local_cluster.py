@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 import quire
 from quire.app.processes import mark_of
+from tests.servers.becoming import hearing_hangups
 
 _DEADLINE_S: Final = 60.0
 _LOOK_S: Final = 0.02
@@ -25,11 +26,6 @@ def environment(state: Path) -> dict[str, str]:
     """What commands see: clusters of these tests only, and none of whoever runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
     return {**kept, "XDG_STATE_HOME": str(state), "COLUMNS": "200"}
-
-
-def _as_from_a_terminal() -> None:
-    """Also if whoever runs the tests is deaf to it, as under nohup."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class LocalCluster:
@@ -73,14 +69,14 @@ class LocalCluster:
     def launch(self) -> None:
         """Start it and return at once."""
         assert self._process is None
+        command = [sys.executable, "-m", "quire", "up", "--data", str(self.data), "--json", *self._options]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "quire", "up", "--data", str(self.data), "--json", *self._options],
+                hearing_hangups(command),
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_as_from_a_terminal,
             )
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:

@@ -8,10 +8,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from tests.servers.becoming import dying_with_us
 from tests.servers.bookie_process import free_port
 
-# As `tests/servers/etcd.py` does: end with the parent, however that ends.
-_DIE_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 _START_S = 90.0
 
 KEYS = {"access_key_id": "test", "secret_access_key": "test", "region": "us-east-1"}
@@ -42,10 +41,9 @@ class S3Server:
 
     def start(self) -> None:
         """Start the server and return once it answers."""
-        python = str(Path(sys.executable))
         with (self._folder / "s3.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [python, "-I", "-S", "-c", _DIE_WITH_PARENT, python, "-m", "moto.server", "-p", str(self.port)],
+                dying_with_us([sys.executable, "-m", "moto.server", "-p", str(self.port)]),
                 stdout=log,
                 stderr=log,
             )

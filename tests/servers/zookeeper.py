@@ -18,16 +18,10 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.servers.becoming import dying_with_us
+
 TICK_MS: Final = 200  # The shortest session timeout that the server grants is two ticks.
 _SESSION_MS_MAX: Final = 60_000
-
-# Becomes the server while it keeps its process id. 1 is PR_SET_PDEATHSIG; a parent that died before is noticed too.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class ZooKeeperServer:
@@ -94,7 +88,7 @@ class ZooKeeperServer:
     def _launch(self, port: int, deadline_s: float) -> bool:
         command = _server_command(self._write_config(port))
         if sys.platform == "linux" and threading.current_thread() is threading.main_thread():
-            command = [sys.executable, "-IS", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+            command = dying_with_us(command)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT

@@ -8,15 +8,14 @@ import importlib.util
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Final, Self
 
+from tests.servers.becoming import dying_with_us
 from tests.servers.bookie_process import free_port
 from tests.spark.session import QUICK_START, worker_python
-from tests.spark.standalone import DIE_WITH_PARENT
 
 _DEADLINE_S: Final = 120.0
 _LOOK_S: Final = 0.05
@@ -57,11 +56,9 @@ class ConnectServer:
             *(word for setting in settings for word in ("--conf", setting)),
             "spark-internal",
         ]
-        if sys.platform == "linux":
-            command = [sys.executable, "-IS", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command,
+                dying_with_us(command),
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

@@ -11,12 +11,12 @@ import importlib.util
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Final, Self
 
+from tests.servers.becoming import dying_with_us
 from tests.servers.bookie_process import free_port
 from tests.spark.processes import children_of, is_executor
 from tests.spark.session import worker_python
@@ -24,14 +24,6 @@ from tests.spark.session import worker_python
 _DEADLINE_S: Final = 90.0
 _LOOK_S: Final = 0.05
 _LOG_SHOWN_CHARACTERS: Final = 6_000
-
-# Becomes the server while it keeps its process id. 1 is PR_SET_PDEATHSIG; a parent that died before is noticed too.
-DIE_WITH_PARENT: Final = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 class StandaloneCluster:
@@ -123,8 +115,6 @@ class StandaloneCluster:
         assert spec is not None, "the cluster comes from the pyspark package"
         assert spec.origin is not None
         command = [str(Path(spec.origin).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *arguments]
-        if sys.platform == "linux":
-            command = [sys.executable, "-IS", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]
         variables = {
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -132,7 +122,7 @@ class StandaloneCluster:
         with self._log(name).open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
-                    command,
+                    dying_with_us(command),
                     cwd=self._folder,
                     env={**self.environment, **variables},
                     stdin=subprocess.DEVNULL,

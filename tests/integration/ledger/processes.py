@@ -4,28 +4,18 @@ None outlives the tests, not even when those are killed: on Linux the kernel end
 started it.
 """
 
-import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
+from tests.servers.becoming import dying_with_us
 from tests.servers.bookie_process import free_port
 
 _ROOT: Final = Path(__file__).parents[3]
 _LOG_SHOWN_CHARACTERS: Final = 3_000
-
-# Becomes the program while it keeps its process id. 1 is PR_SET_PDEATHSIG; a parent that died before is noticed too.
-# There are ten of them at once, and they can wait: other tests on the same machine cannot.
-_DIE_WITH_PARENT = """
-import ctypes, os, signal, sys
-os.nice(5)
-if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
+_NICE: Final = 5  # There are ten of them at once, and they can wait: other tests on the same machine cannot.
 
 
 class Process:
@@ -53,10 +43,9 @@ class Process:
     def start(self) -> None:
         assert self._process is None, f"{self.name} runs already"
         self.lives += 1
-        prelude = [sys.executable, "-IS", "-c", _DIE_WITH_PARENT, str(os.getpid())]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*prelude, sys.executable, *self.command()],
+                dying_with_us([sys.executable, *self.command()], nice=_NICE),
                 cwd=_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
