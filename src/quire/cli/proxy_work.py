@@ -79,7 +79,8 @@ async def moved(uri: ProxyUri, stream: str, to: str, *, timeout_s: float) -> dic
         if before is not None and before != to:
             request = pb.ReleaseRequest(namespace=proxies.namespace, stream=stream, suggested_owner=target.address)
             await proxies.call(before, RELEASE, request)
-        taken = await proxies.call(to, HEARTBEAT, pb.HeartbeatRequest(namespace=proxies.namespace, stream=stream))
+        take = pb.HeartbeatRequest(namespace=proxies.namespace, stream=stream, handed_over=True)
+        taken = await proxies.call(to, HEARTBEAT, take)
         return {"stream": stream, "from": before, "to": to, "epoch": taken.epoch}
 
 

@@ -434,16 +434,18 @@ class TruncateResponse(_message.Message):
     def __init__(self, first: _Optional[_Union[Dlsn, _Mapping]] = ..., segments: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("namespace", "stream", "to_readers", "create_if_missing")
+    __slots__ = ("namespace", "stream", "to_readers", "create_if_missing", "handed_over")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     TO_READERS_FIELD_NUMBER: _ClassVar[int]
     CREATE_IF_MISSING_FIELD_NUMBER: _ClassVar[int]
+    HANDED_OVER_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     stream: str
     to_readers: bool
     create_if_missing: bool
-    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., to_readers: _Optional[bool] = ..., create_if_missing: _Optional[bool] = ...) -> None: ...
+    handed_over: bool
+    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., to_readers: _Optional[bool] = ..., create_if_missing: _Optional[bool] = ..., handed_over: _Optional[bool] = ...) -> None: ...
 
 class HeartbeatResponse(_message.Message):
     __slots__ = ("owner", "epoch", "last_txid")

@@ -173,7 +173,7 @@ class Balancer:
             term=term,
             expected_life=move.life,
         )
-        take = pb.HeartbeatRequest(namespace=self._namespace, stream=move.stream)
+        take = pb.HeartbeatRequest(namespace=self._namespace, stream=move.stream, handed_over=True)
         try:
             await self._transport.channel(source).call(RELEASE, release, timeout_s=timeout_s)
             await self._transport.channel(target).call(HEARTBEAT, take, timeout_s=timeout_s)

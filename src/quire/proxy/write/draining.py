@@ -11,9 +11,10 @@ Invariant: a client is sent on only when the lock is free, so that it is sent on
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import ProxyDraining, QuireError
+from quire.errors import NotOwner, ProxyDraining, QuireError
 from quire.protocol.rate_limits import load
 from quire.proxy.write.owned_stream import OwnedStream
 from quire.proxy.write.routing import Routing
@@ -26,6 +27,7 @@ from quire.runtime import Clock
 from quire.telemetry.events import logger
 
 _log = logger("proxy.write")
+_AGAIN_S: Final = 0.05
 
 
 class Drain:
@@ -94,12 +96,21 @@ class Drain:
         """Have the next owner take the stream before the first client asks for it: it would do so anyway, later."""
         if self._transport is None:
             return
-        request = pb.HeartbeatRequest(namespace=self._namespace, stream=stream)
-        try:
-            channel = self._transport.channel(f"{target.host}:{target.port}")
-            await channel.call(HEARTBEAT, request, timeout_s=self._settings.close_timeout_s)
-        except QuireError as error:
-            _log.info("stream.not_announced", stream=stream, to=f"{target.host}:{target.port}", error=str(error))
+        channel = self._transport.channel(f"{target.host}:{target.port}")
+        request = pb.HeartbeatRequest(namespace=self._namespace, stream=stream, handed_over=True)
+        timeout_s = self._settings.close_timeout_s
+        ends_s = self._clock.monotonic() + timeout_s
+        while True:
+            try:
+                await channel.call(HEARTBEAT, request, timeout_s=timeout_s)
+                return
+            except QuireError as error:
+                # It may have asked for the lock while we still had it, and our request waited for that answer.
+                if not isinstance(error, NotOwner) or self._clock.monotonic() >= ends_s:
+                    to = f"{target.host}:{target.port}"
+                    _log.info("stream.not_announced", stream=stream, to=to, error=str(error))
+                    return
+            await self._clock.sleep(_AGAIN_S)
 
 
 async def give_up(table: StreamTable, stream: OwnedStream, target: pb.Owner | None) -> None:

@@ -180,6 +180,8 @@ class WriteProxy:
     async def heartbeat(self, request: pb.HeartbeatRequest, caller: Caller) -> pb.HeartbeatResponse:
         """Take the stream, and prove that it can be written if that is asked for."""
         self._counts.check_namespace(request.namespace)
+        if request.handed_over:
+            self._refusals.on_handed_over(stream_name(request.stream))
         serving = await self._serving(request.stream, caller, create_if_missing=request.create_if_missing)
         if request.to_readers:
             settled: asyncio.Future[TrackedCall] = asyncio.get_running_loop().create_future()

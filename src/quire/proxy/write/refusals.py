@@ -30,6 +30,7 @@ class Hold(NamedTuple):
     until_s: float
     refusing: Refusing
     owner: str | None = None
+    is_elsewhere: bool = False  # Because of its owner, and not because it cannot be written from here.
 
 
 class Refusals:
@@ -43,7 +44,15 @@ class Refusals:
 
     # --- Holding
 
-    def hold(self, stream: str, seconds: float, refusing: Refusing, *, owner: str | None = None) -> None:
+    def hold(
+        self,
+        stream: str,
+        seconds: float,
+        refusing: Refusing,
+        *,
+        owner: str | None = None,
+        is_elsewhere: bool = False,
+    ) -> None:
         """Tell `refusing` to whoever wants the stream, for so long. The longest hold counts."""
         until_s, known = self._clock.monotonic() + seconds, self._holds.get(stream)
         if known is not None and known.until_s > until_s:
@@ -51,7 +60,7 @@ class Refusals:
         if len(self._holds) >= _HOLDS_MAX:
             del self._holds[next(iter(self._holds))]
         lives = owner if owner in self._live.addresses else None
-        self._holds[stream] = Hold(until_s, refusing, lives)
+        self._holds[stream] = Hold(until_s, refusing, lives, is_elsewhere)
 
     @contextmanager
     def blocked(self, stream: str, refusing: Refusing) -> Iterator[None]:
@@ -131,7 +140,15 @@ class Refusals:
             self._settings.session_timeout_s * 2 / 3,
             lambda operation: self.not_owner(stream, to, operation.tried),
             owner=f"{to.host}:{to.port}",
+            is_elsewhere=True,
         )
+
+    def on_handed_over(self, stream: str) -> None:
+        """Whoever had it gave it to this proxy. That it was elsewhere a moment ago, perhaps given up by ourselves, is
+        no reason not to take it; that it could not be written from here still is."""
+        hold = self._holds.get(stream)
+        if hold is not None and hold.is_elsewhere:
+            del self._holds[stream]
 
     def _on_owned(self, stream: str, error: StreamOwned) -> Refusing:
         owner = error.facts.get("owner")
@@ -163,7 +180,7 @@ class Refusals:
 
         owned_by = None if address is None else self.owner_at(address)
         at = None if owned_by is None else f"{owned_by.host}:{owned_by.port}"
-        self.hold(stream, session_s * 2 / 3, refusing, owner=at)
+        self.hold(stream, session_s * 2 / 3, refusing, owner=at, is_elsewhere=True)
         return refusing
 
     # --- Redirects

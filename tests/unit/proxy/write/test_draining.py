@@ -6,7 +6,7 @@ from dataclasses import replace
 from tests.unit.proxy.write.proxy_world import SETTINGS, World, address, in_world, once
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import NotOwner, ProxyDraining
+from quire.errors import AppendOutcomeUnknown, NotOwner, ProxyDraining, StreamUnavailable
 from quire.rpc.serving import methods
 
 
@@ -139,6 +139,37 @@ def test_a_stream_is_released_to_whom_an_operator_says() -> None:
         assert owner.host == "p2"
         await two.write("s", b"b")
         await one.call(methods.RELEASE, pb.ReleaseRequest(stream="nobody's"))
+
+    in_world(check, seeds=1)
+
+
+def test_a_stream_goes_back_at_once_to_whom_it_came_from() -> None:
+    """Whoever gave a stream up sends all on for a while. That ends when it is given the stream again."""
+
+    async def check(world: World) -> None:
+        peers = [await world.proxy("p1"), await world.proxy("p2")]
+        await peers[0].write("s", b"first")
+        for turn in range(4):
+            owner, other = peers[turn % 2], peers[1 - turn % 2]
+            target = other.proxy.address
+            await owner.call(methods.RELEASE, pb.ReleaseRequest(stream="s", suggested_owner=target))
+            if turn:
+                assert isinstance(await other.refused(methods.WRITE_ONCE, once("s", b"too soon")), NotOwner)
+            await other.heartbeat("s", handed_over=True)
+            await other.write("s", b"%d" % turn)
+        assert [record.payload for record in await world.read("s", 5)] == [b"first", b"0", b"1", b"2", b"3"]
+
+    in_world(check, seeds=1)
+
+
+def test_who_cannot_write_a_stream_does_not_take_it_from_whoever_offers_it() -> None:
+    async def check(world: World) -> None:
+        one = await world.proxy("p1")
+        await one.write("s", b"a")
+        await one.call(methods.RELEASE, pb.ReleaseRequest(stream="s"))
+        one.proxy._refusals.on_probation("s", AppendOutcomeUnknown("storage said nothing"))
+        offer = pb.HeartbeatRequest(stream="s", handed_over=True)
+        assert isinstance(await one.refused(methods.HEARTBEAT, offer), StreamUnavailable)
 
     in_world(check, seeds=1)
 
