@@ -6,6 +6,7 @@ and decide anew from what they find: these are the decisions.
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from quire.errors import LedgerClosed, LedgerFenced, NotEnoughBookies, invariant
@@ -24,7 +25,8 @@ class EnsembleChange:
     """Other bookies in the places of failed ones, from the entry after `confirmed` on.
 
     Afterwards `replaced` says who is in those places now, and `vacant` which of them nobody took: allowed only while
-    every entry can reach its ack quorum without them. Name those again in the next change.
+    every entry can reach its ack quorum without them. Name those again in the next change. If bookies of vacant
+    places are `back`, that begins a fragment all the same: repairs look at the ends of fragments.
     """
 
     def __init__(
@@ -33,8 +35,11 @@ class EnsembleChange:
         confirmed: EntryId,
         failed: Mapping[int, BookieId],
         avoid: Collection[BookieId] = (),
+        *,
+        back: Mapping[int, BookieId] = MappingProxyType({}),
     ) -> None:
         """Those to `avoid` failed just now, in this place or another."""
+        self._back = back
         self._client, self._first, self._failed = client, EntryId(confirmed + 1), failed
         self._exclude = frozenset({*failed.values(), *avoid})
         self.replaced: dict[int, BookieId] = {}
@@ -61,9 +66,10 @@ class EnsembleChange:
         """The same without asking whether the ledger is still open: for a recovery, which owns it."""
         last = metadata.fragments[-1]
         ensemble = list(last.bookies)
-        self.replaced = {p: ensemble[p] for p, bookie in self._failed.items() if ensemble[p] != bookie}
+        named = (*self._failed.items(), *self._back.items())
+        self.replaced = {p: ensemble[p] for p, bookie in named if ensemble[p] != bookie}
         missing = [p for p, bookie in self._failed.items() if ensemble[p] == bookie]
-        if not missing:
+        if not missing and not self._back:
             return None
         without: list[int] = []
         for position in missing:
@@ -74,11 +80,12 @@ class EnsembleChange:
                 without.append(position)
                 if not _suffices(metadata, without):
                     raise
-        if len(without) == len(missing):
+        is_begun = last.first_entry_id == self._first
+        if len(without) == len(missing) and (is_begun or not self._back):
             return None
         fragment = Fragment(self._first, tuple(ensemble))
         invariant(last.first_entry_id <= self._first, "a fragment begins behind entries that are not confirmed")
-        kept = metadata.fragments[:-1] if last.first_entry_id == self._first else metadata.fragments
+        kept = metadata.fragments[:-1] if is_begun else metadata.fragments
         return replace(metadata, fragments=(*kept, fragment))
 
 

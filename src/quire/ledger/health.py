@@ -111,7 +111,7 @@ class BookieHealth:
         record = self._records.setdefault(bookie, _Record())
         record.failures += 1
         record.failed_s = now
-        if _is_unreachable(error) and not self._settings.unreachable_counts:
+        if is_unreachable(error) and not self._settings.unreachable_counts:
             return
         if now - record.window_began_s >= self._settings.window_s:
             record.window_began_s, record.window_errors = now, 0
@@ -153,7 +153,7 @@ class BookieHealth:
         return MappingProxyType({bookie: each.failures for bookie, each in self._records.items() if each.failures})
 
 
-def _is_unreachable(error: QuireError) -> bool:
+def is_unreachable(error: QuireError) -> bool:
     """Whether there was no connection, or it broke. A deadline that passed is something else."""
     return isinstance(error, BookieUnavailable | BookieOutcomeUnknown) and not error.facts.get("timed_out")
 

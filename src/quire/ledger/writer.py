@@ -30,13 +30,13 @@ from quire.errors import (
     InvalidArgument,
     LedgerClosed,
     LedgerFenced,
-    NotEnoughBookies,
     QuireError,
     RequestTooLarge,
 )
 from quire.ledger.append_errors import again, append_error
-from quire.ledger.ensembles import RETRY_PAUSE_S, EnsembleChange, closed_metadata
+from quire.ledger.ensembles import closed_metadata
 from quire.ledger.lac import force_all, tell_lac
+from quire.ledger.places import Places
 from quire.ledger.replicas import Replicas, Run
 from quire.ledger.requests import AddRequests, FlaggedAdds, PlainAdds
 from quire.ledger.statistics import WriterStatistics
@@ -66,7 +66,7 @@ class LedgerWriter:
 
     def __init__(self, client: "LedgerClient", stored: StoredLedger, password: bytes, *, write_flags: int = 0) -> None:
         metadata = stored.metadata
-        self._client, self._stored, self._settings = client, stored, client.settings
+        self._client, self._settings = client, client.settings
         digest, key = digest_for(metadata.digest or DigestType.CRC32C, password), master_key(password)
         self._codec, self._key = EntryCodec(stored.ledger_id, digest), key
         self._payload_bytes_max = payload_bytes_max(
@@ -88,7 +88,7 @@ class LedgerWriter:
             on_failed=self._on_failed,
             on_final=self.poison,
         )
-        self._version = requests.version
+        self._places = Places(client, stored, self._replicas, requests.version, on_over=self.poison)
         self.is_deferred = write_flags != 0
         self._forced: tuple[EntryId, int] = (NO_ENTRY, 0)  # With deferred sync: what all disks have, and its length.
         self._acked_length = 0  # The ledger's length after the last run that is acknowledged as a whole.
@@ -99,10 +99,6 @@ class LedgerWriter:
         self.listener: AppendListener | None = None
         self._pump_is_due = False
         self._waiting_for_channel: asyncio.Task[None] | None = None
-        self._failed: dict[int, BookieId] = {}
-        self._vacant: dict[int, BookieId] = {}  # Places whose bookie failed, and for which there was no other.
-        self._changing: asyncio.Task[None] | None = None
-        self._changes = 0
         self._told_lac = NO_ENTRY  # What bookies know of what is confirmed.
         self._progress_s = client.clock.monotonic()
         self._minding: asyncio.Task[None] | None = None
@@ -114,7 +110,7 @@ class LedgerWriter:
 
     @property
     def id(self) -> LedgerId:
-        return self._stored.ledger_id
+        return self._places.stored.ledger_id
 
     @property
     def last_add_confirmed(self) -> EntryId:
@@ -134,7 +130,7 @@ class LedgerWriter:
     @property
     def metadata(self) -> StoredLedger:
         """What the metadata store says of the ledger, as far as this writer knows."""
-        return self._stored
+        return self._places.stored
 
     def statistics(self) -> WriterStatistics:
         return WriterStatistics(
@@ -144,7 +140,7 @@ class LedgerWriter:
             in_flight_entries=self.window.entries,
             in_flight_bytes=self.window.bytes,
             ensemble=self._replicas.ensemble,
-            ensemble_changes=self._changes,
+            ensemble_changes=self._places.changes,
         )
 
     # --- Appending
@@ -347,63 +343,7 @@ class LedgerWriter:
         if self.is_deferred:
             self.poison(error)  # What it acknowledged was never proven to be on its disk.
             return
-        self._failed[position] = bookie
-        if self._settings.delay_ensemble_change and self._replicas.appends.reachable(self._failed):
-            return  # The others suffice, so far.
-        self._replicas.suspend()  # From this very moment: nothing may be confirmed that counts on it.
-        if self._changing is None or self._changing.done():
-            self._changing = asyncio.create_task(self._change(), name=f"ensemble change of ledger {self.id}")
-
-    async def _change(self) -> None:
-        """Replace failed bookies until none is left. If that cannot be done, the writer is over."""
-        avoid: set[BookieId] = set()
-        try:
-            while self._failed:
-                self._replicas.suspend()
-                async with asyncio.timeout(self._settings.change_timeout_s):
-                    changed = await self._replace_failed(avoid)
-                if self._problem is not None:
-                    return  # Fenced or closed meanwhile.
-                self._client.metrics.on_ensemble_change()
-                self._replicas.resume(changed)  # Which may find that one of them has failed already.
-        except QuireError as error:
-            self.poison(error)
-        except TimeoutError:
-            self.poison(AppendOutcomeUnknown(f"bookies of ledger {self.id} could not be replaced in time"))
-        except BaseException as error:  # A bug, or the end of the loop: whoever waits is told, not left waiting.
-            self.poison(AppendOutcomeUnknown(f"ledger {self.id} broke off: {error!r}", ledger_id=self.id))
-            raise
-
-    async def _replace_failed(self, avoid: set[BookieId]) -> dict[int, BookieId]:
-        """Publish others in the places of those that failed, and be connected to them. Whoever failed meanwhile is in
-        `avoid`, and is tried again only when there are no others.
-        """
-        changed: dict[int, BookieId] = {}
-        while self._failed:
-            self._changes += 1
-            if self._changes > self._settings.ensemble_changes_max:
-                raise AppendOutcomeUnknown(f"ledger {self.id} changed its bookies {self._changes} times")
-            failed, self._failed = {**self._vacant, **self._failed}, {}
-            avoid.update(failed.values())
-            change = EnsembleChange(self._client, self._replicas.appends.confirmed, failed, avoid)
-            try:
-                self._stored = await change.publish(self._stored)
-            except NotEnoughBookies:
-                if avoid == set(failed.values()):
-                    raise
-                avoid.clear()
-                self._failed = failed | self._failed
-                await self._client.clock.sleep(RETRY_PAUSE_S)
-                continue
-            self._vacant = change.vacant
-            changed |= change.replaced
-            for position, bookie in change.replaced.items():
-                try:
-                    await self._client.pool.connect(bookie, self._version, timeout_s=self._settings.read_timeout_s)
-                except QuireError as error:
-                    self._client.on_bookie_error(bookie, error)
-                    self._failed[position] = bookie
-        return changed
+        self._places.on_failed(position, bookie, error)
 
     def poison(self, error: QuireError) -> None:
         """Nothing is acknowledged from here on: everybody who waits is told that the outcome is unknown."""
@@ -414,6 +354,7 @@ class LedgerWriter:
             self._client.metrics.on_append_failed()
         self._acked_length = self._length_at(self._replicas.appends.confirmed)
         self._replicas.stop()
+        self._places.stop()
         self._waiters.fail(self.error_for)
         if self.listener is not None:
             self.listener.on_over()
@@ -443,7 +384,7 @@ class LedgerWriter:
             if lac_interval_s and confirmed > self._told_lac and now_s - told_s >= lac_interval_s:
                 told_s, packet = now_s, self._codec.encode_lac(confirmed)
                 ensemble = self._replicas.ensemble
-                if await tell_lac(self._client, self._stored, ensemble, confirmed, self._key, packet):
+                if await tell_lac(self._client, self._places.stored, ensemble, confirmed, self._key, packet):
                     self._told_lac = max(self._told_lac, confirmed)
             waited_s = clock.monotonic() - self._progress_s
             if not self.is_idle and waited_s > settings.append_timeout_s:
@@ -466,13 +407,12 @@ class LedgerWriter:
                 undrained = error  # What is acknowledged is sealed all the same.
         if self._is_sealed:
             return
-        if self._changing is not None and not self._changing.done():
-            await asyncio.wait([self._changing])
+        await self._places.wait_unchanging()
         self.poison(LedgerClosed(f"ledger {self.id} is closed", ledger_id=self.id))
         confirmed, length = self._forced if self.is_deferred else (self.last_add_confirmed, self._acked_length)
         is_all = confirmed == self._replicas.appends.pushed
-        self._stored = await self._client.ledgers_metadata.update(
-            self._stored, lambda metadata: closed_metadata(metadata, self.id, confirmed, length, is_all=is_all)
+        self._places.stored = await self._client.ledgers_metadata.update(
+            self._places.stored, lambda metadata: closed_metadata(metadata, self.id, confirmed, length, is_all=is_all)
         )
         self._is_sealed = True
         if undrained is not None:
@@ -495,5 +435,6 @@ class LedgerWriter:
             if self._minding is not None:
                 self._minding.cancel()
                 await asyncio.wait([self._minding])
-                if not self._minding.cancelled():
-                    self._minding.result()  # A bug comes to light.
+            await self._places.aclose()
+            if self._minding is not None and not self._minding.cancelled():
+                self._minding.result()  # A bug comes to light.
