@@ -18,6 +18,20 @@ from tests.waiting import eventually
 
 Wire = Literal[2, 3]
 
+# How Java's writer hears that it was shut out: from a bookie, or from the metadata of a ledger that is sealed already.
+SHUT_OUT = ("BKLedgerFencedException", "BKLedgerClosedException")
+
+
+def java_shut_out(quorum: tuple[int, int, int] = (3, 3, 2)) -> tuple[str, ...]:
+    """What ends a Java writer that is shut out while it writes to all bookies there are.
+
+    "Fenced" as the answer to an entry that has its ack quorum already counts as a failed bookie there (`PendingAddOp`
+    calls `notifyWriteFailed`, in 4.18), and there is no other one to take its place. It was seen with Apache's bookies
+    alone, too. Where the ack quorum is the write quorum, no answer is left over that could do this.
+    """
+    _, write_quorum, ack_quorum = quorum
+    return SHUT_OUT if ack_quorum == write_quorum else (*SHUT_OUT, "BKNotEnoughBookiesException")
+
 
 @dataclass(frozen=True, slots=True)
 class Payloads:

@@ -8,12 +8,9 @@ import pytest
 from quire.codec.entry import stored_ids, stored_lac
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
-from tests.interop.ledger_client import Payloads, Secret, Wire, await_entries
+from tests.interop.ledger_client import SHUT_OUT, Payloads, Secret, Wire, await_entries, java_shut_out
 from tests.interop.peer import JavaError
 from tests.servers.bookie_process import BookieProcess
-
-# How a writer hears that it was shut out: from a bookie, or from the metadata of a ledger that is sealed already.
-SHUT_OUT = ("BKLedgerFencedException", "BKLedgerClosedException")
 
 both_wires = pytest.mark.parametrize("wire", [2, 3], ids=["v2", "v3"])
 
@@ -32,7 +29,7 @@ async def test_recovery_shuts_the_writer_out_and_keeps_what_was_acknowledged(
 
     recovered = await (await open_client(wire)).open(ledger.id, Secret())
     ended = await ledger.stop_writing()
-    assert ended.error in SHUT_OUT
+    assert ended.error in java_shut_out(quorum)
     state = await recovered.state()
     assert state["closed"]
     assert state["lac"] >= ended.acknowledged - 1

@@ -15,14 +15,12 @@ from tests.integration.ledger.diary import all_lines, note
 from tests.integration.ledger.processes import ClientProcess
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
-from tests.interop.ledger_client import Payloads, Secret, Wire, await_entries, mortal_client
+from tests.interop.ledger_client import Payloads, Secret, Wire, await_entries, java_shut_out, mortal_client
 from tests.interop.our_client import INFLIGHT_MAX, PIPELINED, await_acknowledged, keep_writing, read_all, shut_out
 from tests.interop.peer import JavaPeer
 from tests.ledgers.history import NO_LEDGER, LedgerHistory
 from tests.waiting import eventually
 
-# How Java's writer hears that it was shut out: from a bookie, or from the metadata of a ledger that is sealed already.
-SHUT_OUT = ("BKLedgerFencedException", "BKLedgerClosedException")
 ACKNOWLEDGED = 200
 
 both_wires = pytest.mark.parametrize("wire", [2, 3], ids=["v2", "v3"])
@@ -39,7 +37,7 @@ async def test_we_shut_out_a_java_writer_in_full_flight(bookies: Bookies, open_c
     async with open_ledgers(bookies.uri) as ledgers:
         found = await read_all(ledgers, ledger.id, secret)
     ended = await ledger.stop_writing()
-    assert ended.error in SHUT_OUT
+    assert ended.error in java_shut_out()
     assert len(found) >= ended.acknowledged
     assert found == payloads.entries(0, len(found) - 1)
     again = await (await open_client(wire)).open(ledger.id, secret)
@@ -75,7 +73,7 @@ async def test_both_recover_at_once_and_agree(bookies: Bookies, open_client: Ope
             rival.open(ledger.id, secret), read_all(ledgers, ledger.id, secret, recovered_by_java=True)
         )
     ended = await ledger.stop_writing()
-    assert ended.error in SHUT_OUT
+    assert ended.error in java_shut_out()
     assert len(ours) >= ended.acknowledged
     assert ours == await theirs.read(0, (await theirs.state())["lac"]) == payloads.entries(0, len(ours) - 1)
 
