@@ -13,7 +13,9 @@ Invariants:
   WrongBytesNever   `read` returns the bytes that were appended under these ids at this place, or raises.
   DamageIsNoAnswer  bytes that are not what they should be raise `DamagedEntry`. They never look like an entry that was
                     not there: a reader who believed that would cut the ledger short.
-  DoubtKeepsFiles   a file whose header is not that of its log is reported, not read, and never deleted.
+  DoubtKeepsFiles   a file whose header is not that of its log is reported and never deleted. What a known location in
+                    it points to is read all the same: a record proves by itself that it is what it should be, and a
+                    damaged header must not cost a whole log. What else there may be in it nobody says.
   IdsAreNew         a log id is used once: the newest log is never deleted, so its name remembers which ids are taken.
 """
 
@@ -70,6 +72,7 @@ class RefusedLog:
     log_id: LogId
     path: str
     problem: str
+    file_bytes: int
 
 
 class EntryLogs:
@@ -194,23 +197,25 @@ class EntryLogs:
     ) -> tuple[bytes, Record]:
         """Up to `count` bytes from `location` on, or more if the record there is longer, and that record."""
         log_id, offset = split_location(location)
-        size = self._sizes.get(log_id, 0)
+        refused = self._refused.get(log_id)
+        size = self._sizes.get(log_id, 0) if refused is None else refused.file_bytes
         try:
-            data = await self._pread(log_id, max(0, min(max(count, RECORD_HEADER_BYTES), size - offset)), offset)
+            data = await self._pread_record(log_id, max(0, min(max(count, RECORD_HEADER_BYTES), size - offset)), offset)
             record = decode_record(log_id, offset, data)
             while isinstance(record, int):
                 if offset + record > size:
                     raise DamagedEntry(f"the log ends at {size}, before the record does")
-                data = await self._pread(log_id, record, offset)
+                data = await self._pread_record(log_id, record, offset)
                 if len(data) < record:
                     raise DamagedEntry(f"the file ends at {offset + len(data)}, before the record does")
                 record = decode_record(log_id, offset, data)
             if record.ledger_id != ledger_id or record.entry_id != entry_id:
                 raise DamagedEntry(f"entry {record.ledger_id}:{record.entry_id} is there instead")
         except DamagedEntry as error:
+            doubt = "" if refused is None else f"; the file is not to be trusted: {refused.problem}"
             path = self._path(log_id) if 0 < log_id <= LOG_ID_MAX else f"a log {log_id} of {self._folder}"
             raise DamagedEntry(
-                f"entry {ledger_id}:{entry_id} cannot be read from {path} at {offset}: {error}",
+                f"entry {ledger_id}:{entry_id} cannot be read from {path} at {offset}: {error}{doubt}",
                 ledger_id=ledger_id,
                 entry_id=entry_id,
                 log_id=log_id,
@@ -269,18 +274,18 @@ class EntryLogs:
     # --- Files ----------------------------------------------------------------------------------------------------
 
     async def _look_at(self, log_id: LogId) -> None:
-        path = self._path(log_id)
+        path, size = self._path(log_id), 0
         try:
             async with await self._disk.open(path) as file:
                 size = await file.size()
                 check_header(await file.pread(HEADER_BYTES, 0), log_id)
             self._sizes[log_id] = size
         except DamagedEntry as error:
-            self._refused[log_id] = RefusedLog(log_id, path, str(error))
+            self._refused[log_id] = RefusedLog(log_id, path, str(error), size)
         except OSError as error:
             if error.errno != errno.EIO:  # Others, such as too many open files, say nothing about this one.
                 raise
-            self._refused[log_id] = RefusedLog(log_id, path, f"its header cannot be read: {error}")
+            self._refused[log_id] = RefusedLog(log_id, path, f"its header cannot be read: {error}", size)
 
     async def _check_header(self, log_id: LogId) -> None:
         try:
@@ -310,7 +315,11 @@ class EntryLogs:
     async def _pread(self, log_id: LogId, count: int, offset: int) -> bytes:
         if log_id in self._refused:
             raise DamagedEntry(f"the file is not to be trusted: {self._refused[log_id].problem}")
-        if log_id not in self._sizes:
+        return await self._pread_record(log_id, count, offset)
+
+    async def _pread_record(self, log_id: LogId, count: int, offset: int) -> bytes:
+        """The same also of a file that is not to be trusted: of bytes that prove by themselves what they are."""
+        if log_id not in self._sizes and log_id not in self._refused:
             raise DamagedEntry("there is no such log")
         try:
             return await self._files.pread(log_id, count, offset)
