@@ -62,7 +62,7 @@ class Places:
         self._refused: set[BookieId] = set()  # Who said no: no connection that comes back changes that.
         self._changing: asyncio.Task[None] | None = None
         self._refilling: asyncio.Task[None] | None = None
-        self._is_over = False
+        self._is_closing = self._is_over = False
         self.changes = 0
 
     @property
@@ -70,7 +70,8 @@ class Places:
         return self._changing is not None and not self._changing.done()
 
     async def wait_unchanging(self) -> None:
-        """Return when no change is under way."""
+        """Return when no change is under way. The writer is about to be closed: no bookie is waited for any more."""
+        self._is_closing = True
         if self._changing is not None:
             await asyncio.wait([self._changing])
 
@@ -167,8 +168,9 @@ class Places:
                 self.stored = await change.publish(self.stored)
             except NotEnoughBookies:
                 self._vacant = failed | back
-                is_hopeless = self._client.pool.writable.isdisjoint(avoid - self._refused)
-                if is_hopeless or self._client.clock.monotonic() >= patient_until_s:
+                is_cut_off = len(failed) == len(self._replicas.ensemble)  # It is us, not the bookies.
+                is_hopeless = is_cut_off or self._client.pool.writable.isdisjoint(avoid - self._refused)
+                if is_hopeless or self._is_closing or self._client.clock.monotonic() >= patient_until_s:
                     raise
                 avoid.clear()  # Somebody may only have lost a connection, or have been away for a moment.
                 await self._client.clock.sleep(RETRY_PAUSE_S)
