@@ -1,11 +1,16 @@
 """The real servers that tests run against: each is started once a worker, when the first test asks for it."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
+
+# Shells have what they start in the background ignore Ctrl-C, and so would all that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["pytester", "tests.spark.session"]  # For the tests of our own plug-in, and the fixture `spark`.
 
