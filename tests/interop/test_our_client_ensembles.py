@@ -55,6 +55,39 @@ async def test_java_follows_us_to_another_bookie(bookies: Bookies, open_client: 
 
 
 @either_maker
+async def test_java_reads_and_follows_us_across_bookies_that_are_taken_back(
+    bookies: Bookies, open_client: OpenClient
+) -> None:
+    """Two bookies are killed, the second when the first is back. There is no spare one: fragments name the same."""
+    payloads, client = Payloads("taken back"), await open_client(3)
+    async with open_ledgers(bookies.uri, settings=PIPELINED) as ledgers:
+        creating = ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2, password=SECRET.password)
+        async with creating as ledger:
+            writing = asyncio.create_task(keep_writing(ledger, payloads, pause_s=PAUSE_S))
+            await await_acknowledged(ledger, WRITTEN_BETWEEN)
+            reader = await client.open(ledger.id, SECRET, recover=False)
+            entries, ensemble = 0, ledger.metadata.metadata.fragments[0].bookies
+            for number, name in enumerate(ensemble[:2]):
+                bookies[name].kill()
+                await await_acknowledged(ledger, ledger.last_add_confirmed + WRITTEN_BETWEEN)
+                bookies[name].start()
+
+                async def is_back(fragments: int = number + 2) -> bool:
+                    return len(ledger.metadata.metadata.fragments) >= fragments
+
+                await eventually(is_back, within_s=30, what=f"{name} is taken back")
+                entries = await follow_from(reader, payloads, entries, ledger.last_add_confirmed)
+            writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await writing
+    last = ledger.last_add_confirmed
+    assert {fragment.bookies for fragment in ledger.metadata.metadata.fragments} == {ensemble}
+    assert await follow_from(reader, payloads, entries, last + 1) == last + 1
+    again = await client.open(ledger.id, SECRET)
+    assert await again.check(payloads, last) == last + 1
+
+
+@either_maker
 async def test_we_follow_java_to_another_bookie(bookies: Bookies, open_client: OpenClient) -> None:
     payloads = Payloads("followed by us")
     ledger = await (await open_client(3)).create(SECRET, quorum=(2, 2, 2))
