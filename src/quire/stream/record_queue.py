@@ -68,7 +68,7 @@ class Pushed:
         self.tag_bytes = 0 if tag is None else RECORD_HEADER_BYTES + tag.size_bytes
         self.size_bytes = RECORD_HEADER_BYTES * len(payloads) + sum(map(len, payloads))
         self.sent = self.sent_bytes = 0  # How many of the records are in an entry, and their bytes.
-        self._ends: list[int] | None = None  # Where each record ends, in bytes from the first on; made when needed.
+        self._ends: Sequence[int] = ()  # Where each record ends, in bytes from the first on; made when needed.
         self._unacked = len(payloads)
         self._settled: asyncio.Event | None = None
 
@@ -82,7 +82,7 @@ class Pushed:
             return len(self.payloads), left_bytes
         if self.is_whole:
             return self.sent, 0
-        ends = self._ends = self._ends or list(accumulate(RECORD_HEADER_BYTES + len(each) for each in self.payloads))
+        ends = self._ends = self._ends or _ends(self.payloads)
         end = max(bisect_right(ends, self.sent_bytes + room_bytes), self.sent + at_least)
         return end, (ends[end - 1] if end else 0) - self.sent_bytes
 
@@ -166,6 +166,14 @@ class TrackedCall(Pushed):
             self._unacked = 0
             self._settle()
             self._on_settled(self)
+
+
+def _ends(payloads: Sequence[bytes]) -> Sequence[int]:
+    sizes = list(map(len, payloads))
+    if sizes.count(sizes[0]) == len(sizes):  # As many programs write them: nothing has to be added up.
+        record_bytes = RECORD_HEADER_BYTES + sizes[0]
+        return range(record_bytes, len(sizes) * record_bytes + 1, record_bytes)
+    return list(accumulate(map(RECORD_HEADER_BYTES.__add__, sizes)))
 
 
 class Part(NamedTuple):

@@ -10,7 +10,7 @@ Every record of every stream passes through here, so that both ways take runs, a
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from struct import Struct
@@ -32,6 +32,12 @@ END_OF_STREAM_PAYLOAD: Final = b"endOfStream"
 _pack = Struct(">HIHqI").pack
 _pack_plain = Struct(">QqI").pack  # The same without flags, in fewer steps: the position is all of the first number.
 _POSITION_SHIFT: Final = 16
+_POSITION: Final = range(2, 6)  # Which bytes of a header that is.
+_TXID: Final = range(8, 16)
+_FLAGS_AND_SIZE: Final = (*range(6, 8), *range(16, 20))
+_ENCODED_ALIKE_MIN: Final = 32  # Fewer records are encoded faster one by one,
+_DECODED_ALIKE_MIN: Final = 64  # and decoded.
+_AT_ONCE: Final = 32  # Payloads that are cut out in one step.
 _unpack = Struct(">2xIHqI").unpack_from  # Apache's length is signed: a negative one reads as one that no entry has.
 _new = tuple.__new__  # Half of what calling the class costs.
 
@@ -87,14 +93,31 @@ def encode_records(payloads: Sequence[bytes], txids: Sequence[int], *, position:
     if count != len(txids):
         raise InvalidArgument(f"{count} payloads have {len(txids)} txids")
     _check(position, position + count - 1, largest_bytes=0)
-    numbers = range(position << _POSITION_SHIFT, position + count << _POSITION_SHIFT, 1 << _POSITION_SHIFT)
-    parts = [b""] * (2 * count)
-    parts[::2] = map(_pack_plain, numbers, txids, map(len, payloads))
-    parts[1::2] = payloads
-    encoded = b"".join(parts)
+    encoded = _encode_alike(payloads, txids, position) if count >= _ENCODED_ALIKE_MIN else None
+    if encoded is None:
+        numbers = range(position << _POSITION_SHIFT, position + count << _POSITION_SHIFT, 1 << _POSITION_SHIFT)
+        parts = [b""] * (2 * count)
+        parts[::2] = map(_pack_plain, numbers, txids, map(len, payloads))
+        parts[1::2] = payloads
+        encoded = b"".join(parts)
     if len(encoded) > PAYLOAD_BYTES_MAX:  # Only then may one of them be too large.
         _check(position, position, largest_bytes=max(map(len, payloads)))
     return encoded
+
+
+def _encode_alike(payloads: Sequence[bytes], txids: Sequence[int], position: int) -> bytes | None:
+    """The same for records of one size and one txid, as many programs append them: one header stands before all of
+    them, and then the positions are written over it, each of their bytes for all records at once. None if these are
+    not such.
+    """
+    count, size = len(payloads), len(payloads[0])
+    if txids[0] != txids[-1] or txids.count(txids[0]) != count or list(map(len, payloads)).count(size) != count:
+        return None
+    run = bytearray(_pack_plain(0, txids[0], size)).join((b"", *payloads))
+    positions = struct.pack(f">{count}I", *range(position, position + count))
+    for place, column in enumerate(_POSITION):
+        run[column :: RECORD_HEADER_BYTES + size] = positions[place :: len(_POSITION)]
+    return bytes(run)
 
 
 def encode_record(payload: bytes, *, txid: int, position: int, flags: int = 0) -> bytes:
@@ -168,25 +191,55 @@ def decode_records(
     return records
 
 
-@lru_cache(maxsize=64)
-def _rows_of(size: int) -> Callable[[memoryview], Iterator[tuple[int, int, int, int, bytes]]]:
-    return Struct(f">2xIHqI{size}s").iter_unpack
-
-
 def _decode_alike(data: bytes, at: int, end: int, lssn: Lssn, entry_id: EntryId) -> list[LogRecord] | None:
-    """Plain records of one size, as many programs write them, all at once. None if these are not such."""
-    if end - at < 2 * RECORD_HEADER_BYTES:
+    """Plain records of one size, as many programs write them, all at once. None if these are not such, or so few that
+    it would not pay.
+
+    A column is one byte of all headers. Each record begins where we looked only if all before it have this size.
+    """
+    if end - at < _DECODED_ALIKE_MIN * RECORD_HEADER_BYTES:
         return None
-    size: int = _unpack(data, at)[-1]
-    count, rest = divmod(end - at, RECORD_HEADER_BYTES + size)
-    if rest or count < 2:
+    _, flags, txid, size = _unpack(data, at)
+    step = RECORD_HEADER_BYTES + size
+    count, rest = divmod(end - at, step)
+    if rest or flags or count < _DECODED_ALIKE_MIN or not _is_constant(data, at, end, step, _FLAGS_AND_SIZE, count):
         return None
-    rows = _rows_of(size)(memoryview(data)[at:end])
-    positions, flags, txids, sizes, payloads = zip(*rows, strict=True)
-    if sizes.count(size) != count or any(flags):  # Each begins where we looked only if all before it have this size.
-        return None
-    fields = zip(repeat(lssn), repeat(entry_id), range(count), txids, payloads, positions, flags)
+    positions = struct.unpack(f">{count}I", _columns(data, at, end, step, _POSITION, count))
+    txids: Iterable[int] = repeat(txid)
+    if not _is_constant(data, at, end, step, _TXID, count):
+        txids = struct.unpack(f">{count}q", _columns(data, at, end, step, _TXID, count))
+    fields = zip(
+        repeat(lssn), repeat(entry_id), range(count), txids, _payloads(data, at, end, size), positions, repeat(0)
+    )
     return list(map(_new, repeat(LogRecord), fields))
+
+
+def _is_constant(data: bytes, at: int, end: int, step: int, columns: Iterable[int], count: int) -> bool:
+    return all(data[at + column : end : step].count(data[at + column]) == count for column in columns)
+
+
+def _columns(data: bytes, at: int, end: int, step: int, columns: range, count: int) -> bytearray:
+    """These bytes of each header, one header's after the other's."""
+    width = len(columns)
+    found = bytearray(width * count)
+    for place, column in enumerate(columns):
+        found[place::width] = data[at + column : end : step]
+    return found
+
+
+def _payloads(data: bytes, at: int, end: int, size: int) -> list[bytes]:
+    payloads: list[bytes] = []
+    step = RECORD_HEADER_BYTES + size
+    rest = end - (end - at) % (_AT_ONCE * step)
+    for some in _payload_rows(size)(memoryview(data)[at:rest]):
+        payloads += some
+    payloads += [data[begin + RECORD_HEADER_BYTES : begin + step] for begin in range(rest, end, step)]
+    return payloads
+
+
+@lru_cache(maxsize=64)
+def _payload_rows(size: int) -> Callable[[memoryview], Iterator[tuple[bytes, ...]]]:
+    return Struct(f"{RECORD_HEADER_BYTES}x{size}s" * _AT_ONCE).iter_unpack
 
 
 def _members(record_set: LogRecord) -> list[LogRecord]:

@@ -61,21 +61,52 @@ def test_a_run_is_read_back(pairs: list[tuple[bytes, int]], position: int) -> No
     assert b"".join(one_by_one) == data
 
 
-SLOTS = st.integers(0, 5)
+@many_examples
+@given(
+    st.integers(0, 40),
+    st.integers(30, 300),
+    st.sampled_from((0, 1, 200, 0xFF80, 0xFFFF80, POSITION_MAX - 300)),
+    st.sampled_from(("nothing", "txid", "size")),
+    st.integers(0, 29),
+)
+def test_records_of_one_size_and_txid_are_encoded_as_one_by_one(
+    size: int, count: int, position: int, other: str, where: int
+) -> None:
+    """Such records are encoded together, and one among them with another txid or size must be found out.
+
+    Positions cross the border of each of their bytes.
+    """
+    payloads = [bytes([slot % 251]) * size for slot in range(count)]
+    txids = [7_000_000_000] * count
+    if other == "size":
+        payloads[where] += b"more"
+    elif other == "txid":
+        txids[where] += 1
+    one_by_one = [
+        encode_record(payload, txid=txid, position=position + slot)
+        for slot, (payload, txid) in enumerate(zip(payloads, txids, strict=True))
+    ]
+    assert encode_records(payloads, txids, position=position) == b"".join(one_by_one)
+
+
+SLOTS = st.integers(0, 5) | st.integers(60, 99)
 KINDS = st.dictionaries(SLOTS, st.sampled_from((CONTROL, 0x8)), max_size=1)
 OTHERS = st.dictionaries(SLOTS, st.binary(max_size=40) | st.builds(bytes, st.sampled_from((20, 40, 60))), max_size=1)
 
 
 @many_examples
-@given(st.integers(0, 40), st.integers(1, 6), KINDS, OTHERS)
+@given(st.integers(0, 40), st.integers(1, 6) | st.integers(60, 100), KINDS, OTHERS, st.sampled_from((0, 1, 2**40)))
 def test_records_of_one_size_are_read_back_whatever_is_among_them(
-    size: int, count: int, kinds: dict[int, int], others: dict[int, bytes]
+    size: int, count: int, kinds: dict[int, int], others: dict[int, bytes], txid_step: int
 ) -> None:
     """Records of one size are decoded together. One among them of another kind or size must be found out.
 
     Method: one may have flags, and one another payload, which may be as long as headers, and look like some.
     """
-    parts = [(others.get(slot, bytes(size)), 1000 + slot, 1 + slot, kinds.get(slot, 0)) for slot in range(count)]
+    parts = [
+        (others.get(slot, bytes(size)), 1000 + slot * txid_step, 250 + slot, kinds.get(slot, 0))
+        for slot in range(count)
+    ]
     data = b"".join(encode_record(p, txid=txid, position=at, flags=kind) for p, txid, at, kind in parts)
     assert decoded(data) == [LogRecord(dlsn(3, 7, slot), t, p, at, kind) for slot, (p, t, at, kind) in enumerate(parts)]
 
