@@ -78,7 +78,15 @@ class RefusedLog:
 class EntryLogs:
     """All entry logs in one folder, of which this object must be the only writer."""
 
-    def __init__(self, disk: Disk, folder: StrPath, *, log_bytes_max: int = 1 << 30, files_open_max: int = 128) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        folder: StrPath,
+        *,
+        log_bytes_max: int = 1 << 30,
+        files_open_max: int = 128,
+        direct: bool = True,
+    ) -> None:
         if not HEADER_BYTES < log_bytes_max <= LOG_BYTES_MAX or files_open_max < 1:
             raise InvalidArgument(
                 f"entry logs of {log_bytes_max} bytes, {files_open_max} of them open, are not possible",
@@ -86,7 +94,7 @@ class EntryLogs:
             )
         self._disk = disk
         self._folder = fspath(folder)
-        self._log_bytes_max = log_bytes_max
+        self._log_bytes_max, self._is_direct = log_bytes_max, direct
         self._sizes: dict[LogId, int] = {}  # Of the growing log: up to the end of what has been written.
         self._refused: dict[LogId, RefusedLog] = {}
         self._files = OpenFiles(disk, self._path, files_open_max=files_open_max)
@@ -115,6 +123,7 @@ class EntryLogs:
             sizes=self._sizes,
             next_log_id=LogId(self._newest() + 1),
             log_bytes_max=self._log_bytes_max,
+            direct=self._is_direct,
         )
         return self.refused()
 

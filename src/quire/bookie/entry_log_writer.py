@@ -50,13 +50,14 @@ class LogWriter:
         sizes: dict[LogId, int],
         next_log_id: LogId,
         log_bytes_max: int,
+        direct: bool,
     ) -> None:
         self._disk = disk
         self._folder = folder
         self._files = files
         self._sizes = sizes
         self._next_log_id = next_log_id
-        self._log_bytes_max = log_bytes_max
+        self._log_bytes_max, self._is_direct = log_bytes_max, direct
         self._content: LogContent | None = None  # Of the log that grows; there is none before the first append.
         self._file: File
         self._synced = Location(0)  # The end of what is durable.
@@ -135,7 +136,7 @@ class LogWriter:
         log_id = self._next_log_id
         path = f"{self._folder}/{log_name(log_id)}"
         with self._fatal():
-            file = await self._disk.create(path + ".new", replace=True)
+            file = await self._disk.create(path + ".new", replace=True, direct=self._is_direct)
             try:
                 await file.pwritev([encode_header(log_id)], 0, sync=True)
                 await self._disk.rename(path + ".new", path)

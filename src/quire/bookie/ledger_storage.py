@@ -60,7 +60,9 @@ class LedgerStorage:
     def __init__(self, runtime: Runtime, folder: str, index: Index, settings: StorageSettings) -> None:
         self._disk, self._clock, self._settings = runtime.disk, runtime.clock, settings
         self.folder, self.index = folder, index
-        self.logs = EntryLogs(runtime.disk, f"{folder}/entries", log_bytes_max=settings.log_bytes_max)
+        self.logs = EntryLogs(
+            runtime.disk, f"{folder}/entries", log_bytes_max=settings.log_bytes_max, direct=settings.direct_logs
+        )
         self.read_cache = ReadCache(bytes_max=settings.read_cache_bytes_max)
         self.table = LedgerTable(index)
         self.write_cache = WriteCache()

@@ -21,6 +21,10 @@ class StorageSettings:
     log_bytes_max: int = 1 << 30
     """Size of an entry log. Larger ones are fewer; smaller ones give their space back sooner."""
 
+    direct_logs: bool = True
+    """Whether large writes to entry logs go past the kernel's memory, where the file system can do that. Off, they stay
+    there while there is room, for readers that come soon: for slow disks in machines with much memory."""
+
     check_digests: bool = True
     """Whether an entry that fails its own CRC is refused when it arrives. Costs about a microsecond for 1 KiB."""
 

@@ -100,8 +100,11 @@ class Disk(Protocol):
         """Open a file that exists; FileNotFoundError otherwise."""
         ...
 
-    async def create(self, path: StrPath, *, replace: bool = False) -> File:
-        """Create an empty file, open for reading and writing. FileExistsError unless `replace` empties an old one."""
+    async def create(self, path: StrPath, *, replace: bool = False, direct: bool = False) -> File:
+        """Create an empty file, open for reading and writing. FileExistsError unless `replace` empties an old one.
+
+        With `direct`, large writes go past the kernel's memory where they can: for much that is not read soon. A hint.
+        """
         ...
 
     async def listdir(self, path: StrPath) -> list[str]:

@@ -28,7 +28,7 @@ _PART_BYTES_MIN: Final = 4096  # From here on copying a part costs more than han
 
 
 def are_worth_joining(parts: Sequence[Buffer], size: int) -> bool:
-    """Whether `parts`, of `size` bytes in all, are cheaper to send as one than as they are."""
+    """Whether `parts`, of `size` bytes in all, are cheaper to send, or to write, as one than as they are."""
     return size < _PART_BYTES_MIN * len(parts)
 
 

@@ -18,7 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
+from quire.runtime.direct_io import BLOCK_BYTES, DIRECT_BYTES_MIN, DirectRefusedError, DirectWriter
 from quire.runtime.disk import Buffer, DiskUsage, StrPath, closed_error
+from quire.runtime.network import are_worth_joining
 
 _THREADS_MAX: Final = 8
 _BUFFERS_PER_CALL_MAX: Final = os.sysconf("SC_IOV_MAX")
@@ -36,13 +38,16 @@ class OsDisk:
         self.keeps_pages = keeps_pages or not hasattr(os, "posix_fadvise")  # A hint that not every system takes.
         self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="quire-disk")
         self._handles: dict[_Handle, None] = {}  # A dict for its order: also under a simulated loop.
+        self.direct_writer = DirectWriter()
         self._closed = False
 
     async def open(self, path: StrPath, *, writable: bool = False) -> "OsFile":
         return await self._open(path, os.O_RDWR if writable else os.O_RDONLY)
 
-    async def create(self, path: StrPath, *, replace: bool = False) -> "OsFile":
-        return await self._open(path, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if replace else os.O_EXCL))
+    async def create(self, path: StrPath, *, replace: bool = False, direct: bool = False) -> "OsFile":
+        file = await self._open(path, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if replace else os.O_EXCL))
+        file.is_direct = direct
+        return file
 
     async def listdir(self, path: StrPath) -> list[str]:
         return sorted(await self._run(os.listdir, os.fspath(path)))
@@ -157,16 +162,39 @@ class _Handle:
 class OsFile(_Handle):
     """An open file of the operating system."""
 
+    is_direct = False  # Whether large writes should go past the kernel's memory.
     _kept_from = 0  # On a disk that keeps no pages: where the part begins that is still in the kernel's memory.
 
     async def pwritev(self, buffers: Sequence[Buffer], offset: int, *, sync: bool = False) -> float:
         if sync and not self._disk.keeps_pages:
             return await self._run(self._write_and_let_go, buffers, offset)
-        return await self._run(_write_and_sync if sync else _write_all, buffers, offset)
+        return await self._run(self._write_and_sync if sync else self._write, buffers, offset)
+
+    def _write(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
+        size = sum(map(len, buffers)) if self.is_direct else 0
+        if size < DIRECT_BYTES_MIN:
+            _write_all(descriptor, buffers, offset)
+            return 0.0
+        if are_worth_joining(buffers, size):
+            buffers = [b"".join(buffers)]  # A step in Python for each would keep the event loop's thread waiting.
+        begin, end = -offset % BLOCK_BYTES, size - (offset + size) % BLOCK_BYTES  # Of the whole blocks.
+        _write_all(descriptor, _cut(buffers, 0, begin), offset)
+        try:
+            begin += self._disk.direct_writer.write(descriptor, _cut(buffers, begin, end), offset + begin)
+        except DirectRefusedError:
+            self.is_direct = False
+        _write_all(descriptor, _cut(buffers, begin, size), offset + begin)
+        return 0.0
+
+    def _write_and_sync(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
+        self._write(descriptor, buffers, offset)
+        began = time.perf_counter()
+        os.fdatasync(descriptor)
+        return time.perf_counter() - began
 
     def _write_and_let_go(self, descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
         """Pages must be on the disk to be let go. The last one stays: the next write may begin within it."""
-        sync_s = _write_and_sync(descriptor, buffers, offset)
+        sync_s = self._write_and_sync(descriptor, buffers, offset)
         end = offset + sum(map(len, buffers))
         if end - self._kept_from >= _PAGES_BYTES_MAX:
             with suppress(OSError):  # A mere hint: the bytes are durable, whatever becomes of it.
@@ -197,36 +225,30 @@ class OsFileLock(_Handle):
     """A `flock`: bound to the open file, so it also excludes other parts of the same process, and dies with it."""
 
 
-def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
+def _write_all(descriptor: int, buffers: Sequence[Buffer], offset: int) -> None:
     for start in range(0, len(buffers), _BUFFERS_PER_CALL_MAX):
         chunk = buffers[start : start + _BUFFERS_PER_CALL_MAX]
         total = sum(map(len, chunk))
         written = os.pwritev(descriptor, chunk, offset)
         # A short write is no error yet: on a full disk the call for the rest is the one that says ENOSPC.
         while written < total:
-            more = os.pwritev(descriptor, _after(chunk, written), offset + written)
+            more = os.pwritev(descriptor, _cut(chunk, written, total), offset + written)
             if more == 0:
                 raise OSError(errno.EIO, "the disk accepts no more bytes and gives no reason")
             written += more
         offset += total
-    return 0.0
 
 
-def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
-    """What is left of `buffers` without their first `count` bytes."""
-    rest: list[Buffer] = []
+def _cut(buffers: Sequence[Buffer], begin: int, end: int) -> list[Buffer]:
+    """The bytes from `begin` to `end` of all buffers together."""
+    found: list[Buffer] = []
+    at = 0
     for buffer in buffers:
-        if count < len(buffer):
-            rest.append(memoryview(buffer)[count:])
-        count = max(0, count - len(buffer))
-    return rest
-
-
-def _write_and_sync(descriptor: int, buffers: Sequence[Buffer], offset: int) -> float:
-    _write_all(descriptor, buffers, offset)
-    began = time.perf_counter()
-    os.fdatasync(descriptor)
-    return time.perf_counter() - began
+        first, last = max(0, begin - at), min(len(buffer), end - at)
+        if first < last:
+            found.append(buffer if last - first == len(buffer) else memoryview(buffer)[first:last])
+        at += len(buffer)
+    return found
 
 
 def _read_all(descriptor: int, count: int, offset: int) -> bytes:

@@ -95,7 +95,7 @@ class SimDisk:
         name = await self.begin("open", path)
         return SimFile(self, name, os.fspath(path), self._content(name), writable=writable)
 
-    async def create(self, path: StrPath, *, replace: bool = False) -> "SimFile":
+    async def create(self, path: StrPath, *, replace: bool = False, direct: bool = False) -> "SimFile":
         name = await self.begin("create", path)
         self._check_parent(name)
         content = self._names.files.get(name)

@@ -20,8 +20,8 @@ class UnsyncedDisk:
     async def open(self, path: StrPath, *, writable: bool = False) -> File:
         return await self._disk.open(path, writable=writable)
 
-    async def create(self, path: StrPath, *, replace: bool = False) -> File:
-        return await self._disk.create(path, replace=replace)
+    async def create(self, path: StrPath, *, replace: bool = False, direct: bool = False) -> File:
+        return await self._disk.create(path, replace=replace)  # Past the kernel's memory it would wait for the disk.
 
     async def listdir(self, path: StrPath) -> list[str]:
         return await self._disk.listdir(path)

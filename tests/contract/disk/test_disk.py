@@ -54,6 +54,32 @@ def test_one_call_writes_more_buffers_than_one_system_call_takes(on_disk: OnDisk
     on_disk(check)
 
 
+@pytest.mark.parametrize("sync", [False, True])
+def test_large_writes_to_a_direct_file_are_read_back_at_once(on_disk: OnDisk, sync: bool) -> None:
+    """Whole blocks go another way than what is before and behind them. Sizes and offsets fit them, and do not."""
+    sizes = [100, 300_000, 4096, 262_144, 131_071, 131_072, 1, 1_400_003, 5000, 2 << 20, 64 << 10]
+
+    async def check(disk: Disk, base: str) -> None:
+        written = bytearray()
+        async with await disk.create(f"{base}/log", direct=True) as file:
+            for number, size in enumerate(sizes):
+                piece = (number + 1).to_bytes() * (size // 2) + b"." * (size - size // 2)
+                third = size // 3
+                await file.pwritev(
+                    [piece[:third], b"", bytearray(piece[third:-7]), memoryview(piece)[-7:]], len(written), sync=sync
+                )
+                written += piece
+                assert await file.size() == len(written)
+                assert await file.pread(len(written), 0) == written
+            await file.pwritev([b"xx"] * 200_000, 1000, sync=sync)  # Over what is there, and in many small parts.
+            written[1000:401_000] = b"x" * 400_000
+            assert await file.pread(len(written), 0) == written
+            await file.truncate(900_001)
+        assert await read_file(disk, f"{base}/log") == written[:900_001]
+
+    on_disk(check)
+
+
 def test_writing_nothing_changes_nothing(on_disk: OnDisk) -> None:
     async def check(disk: Disk, base: str) -> None:
         async with await disk.create(f"{base}/log") as file:

@@ -1,7 +1,9 @@
 """`OsDisk` with real threads, descriptors and processes: cancellation, closing, limits and locks."""
 
 import asyncio
+import ctypes
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import pytest
 from quire.runtime import OsDisk, read_file
 from quire.testing import run
 from tests.waiting import eventually
+
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @pytest.fixture
@@ -175,8 +179,8 @@ def test_real_files_can_be_used_from_a_simulated_loop(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_keeps_no_pages_lets_go_of_what_is_durable(tmp_path: Path) -> None:
-    """Method: ask for the first page without waiting for the disk. Where the file system lets go of nothing when it is
-    asked by hand, as one in memory does, nothing can be expected of ours either.
+    """Method: `mincore`. Where the file system lets go of nothing when it is asked by hand, as one in memory does,
+    nothing can be expected of ours either.
     """
     kept = OsDisk(), tmp_path / "kept"
     let_go = OsDisk(keeps_pages=False), tmp_path / "let go"
@@ -197,8 +201,102 @@ def _let_go_by_hand(path: Path) -> None:
 
 
 def _is_in_memory(path: Path) -> bool:
-    with open(path, "rb") as file:
-        try:
-            return os.preadv(file.fileno(), [bytearray(4096)], 0, os.RWF_NOWAIT) == 4096
-        except BlockingIOError:
-            return False
+    """Whether the kernel has most of a file in its memory: that one page leaves it is never promised.
+
+    A read that does not wait cannot tell, though it is what one thinks of first: it starts reading ahead, and a fast
+    disk has answered before the kernel looks again.
+    """
+    size = path.stat().st_size
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
+        first = ctypes.c_char.from_buffer(mapped)
+        failed = LIBC.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), pages)
+        del first  # Nothing can be unmapped while somebody points to it.
+    assert not failed, os.strerror(ctypes.get_errno())
+    return sum(page & 1 for page in pages) > len(pages) // 2
+
+
+# --- Past the kernel's memory
+
+LARGE = bytes(range(256)) * 3000  # 768,000 bytes
+
+
+def _stays_in_memory(folder: Path) -> bool:
+    """Whether this file system is one that has all in memory, whatever it is asked for."""
+    path = folder / "probe"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    os.pwrite(descriptor, mmap.mmap(-1, 65536), 0)
+    os.close(descriptor)
+    return _is_in_memory(path)
+
+
+async def test_large_writes_to_a_direct_file_leave_nothing_in_the_kernels_memory(disk: OsDisk, tmp_path: Path) -> None:
+    usual, direct = tmp_path / "usual", tmp_path / "direct"
+    for path in (usual, direct):
+        async with await disk.create(path, direct=path is direct) as file:
+            await file.pwritev([LARGE], 5)
+    assert _is_in_memory(usual)
+    assert _is_in_memory(direct) is _stays_in_memory(tmp_path)
+    assert direct.read_bytes() == usual.read_bytes()
+
+
+async def test_a_direct_file_may_have_another_name_by_now(disk: OsDisk, tmp_path: Path) -> None:
+    async with await disk.create(tmp_path / "log.new", direct=True) as file:
+        await disk.rename(tmp_path / "log.new", tmp_path / "log")
+        await file.pwritev([LARGE], 0)
+        assert _descriptors_of(tmp_path / "log") == 1
+        assert _is_in_memory(tmp_path / "log") is _stays_in_memory(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == ["log", "probe"]
+    assert (tmp_path / "log").read_bytes() == LARGE
+
+
+@pytest.mark.parametrize("refusal", ["memory", "open", "write", "second write", "short write"])
+async def test_what_a_file_system_does_not_take_directly_is_written_as_usual(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    """Method: the calls that only this way uses are answered as file systems without it answer them."""
+    writes: list[int] = []
+
+    def refusing_open(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes here")
+        return real_open(path, flags, mode)
+
+    def refusing_write(descriptor: int, data: memoryview, offset: int) -> int:
+        writes.append(offset)
+        if refusal == "short write":
+            return real_write(descriptor, data[: len(data) // 8192 * 4096], offset)
+        if refusal == "write" or len(writes) == 2:
+            raise OSError(errno.EINVAL, "not so")
+        return real_write(descriptor, data, offset)
+
+    def no_memory(descriptor: int, length: int) -> mmap.mmap:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    real_open, real_write = os.open, os.pwrite
+    if refusal == "memory":
+        monkeypatch.setattr(mmap, "mmap", no_memory)
+    elif refusal == "open":
+        monkeypatch.setattr(os, "open", refusing_open)
+    else:
+        monkeypatch.setattr(os, "pwrite", refusing_write)
+    async with await disk.create(tmp_path / "log", direct=True) as file:
+        await file.pwritev([LARGE, LARGE], 3)
+        await file.pwritev([LARGE], 2 * len(LARGE) + 3, sync=True)
+    assert (tmp_path / "log").read_bytes() == bytes(3) + 3 * LARGE
+    assert len(writes) == {"memory": 0, "open": 0, "write": 1, "second write": 2, "short write": 2}[refusal]
+
+
+async def test_a_disk_that_fails_is_not_asked_again_another_way(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the disk is no refusal: whoever writes has to hear of it."""
+
+    def failing_write(descriptor: int, data: memoryview, offset: int) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    async with await disk.create(tmp_path / "log", direct=True) as file:
+        monkeypatch.setattr(os, "pwrite", failing_write)
+        with pytest.raises(OSError, match="full"):
+            await file.pwritev([LARGE], 0)
+        assert await file.size() == 0

@@ -28,8 +28,8 @@ class WatchedDisk:
     async def open(self, path: StrPath, *, writable: bool = False) -> "WatchedFile":
         return WatchedFile(self, await self._disk.open(path, writable=writable))
 
-    async def create(self, path: StrPath, *, replace: bool = False) -> "WatchedFile":
-        return WatchedFile(self, await self._disk.create(path, replace=replace))
+    async def create(self, path: StrPath, *, replace: bool = False, direct: bool = False) -> "WatchedFile":
+        return WatchedFile(self, await self._disk.create(path, replace=replace, direct=direct))
 
     async def listdir(self, path: StrPath) -> list[str]:
         return await self._disk.listdir(path)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.runtime.os_disk import _after
+from quire.runtime.os_disk import _cut
 
 
-@given(st.lists(st.binary(max_size=20), max_size=10), st.integers(0, 250))
-def test_the_rest_after_a_short_write_is_the_rest_of_the_bytes(buffers: list[bytes], written: int) -> None:
-    assert b"".join(_after(buffers, written)) == b"".join(buffers)[written:]
+@given(st.lists(st.binary(max_size=20), max_size=10), st.integers(0, 250), st.integers(0, 250))
+def test_a_part_of_some_buffers_is_that_part_of_their_bytes(buffers: list[bytes], begin: int, end: int) -> None:
+    assert b"".join(_cut(buffers, begin, end)) == b"".join(buffers)[begin:end]
