@@ -62,12 +62,16 @@ async def bench_bookie(bench: BookieBench) -> list[BookieFigure]:
             cluster = await init_cluster(store, uri, runtime)
             figures = []
             async with running_bookie(runtime, cluster, folder) as process:
+                first_entry = 0
                 if bench.ledgers > 1:  # Opening a ledger is not what is measured.
+                    first_entry = 1
                     opening = replace(bench, entries=bench.ledgers)
                     await _adds(process, opening, version=2, first_ledger=1)
                     await _adds(process, opening, version=3, first_ledger=1 + bench.ledgers)
-                figures.append(await _adds(process, bench, version=2, first_ledger=1))
-                figures.append(await _adds(process, bench, version=3, first_ledger=1 + bench.ledgers))
+                for version, first_ledger in ((2, 1), (3, 1 + bench.ledgers)):
+                    figures.append(
+                        await _adds(process, bench, version=version, first_ledger=first_ledger, first_entry=first_entry)
+                    )
             if bench.entries < _COLD_ENTRIES_MIN * bench.ledgers:
                 return figures  # Too short to be read in order: that would measure something else.
             async with running_bookie(runtime, cluster, folder) as process:  # A new one has nothing in memory.
@@ -85,12 +89,14 @@ async def bench_flatness(bench: BookieBench, rounds: int) -> list[tuple[BookieFi
         async with open_store(uri, runtime=runtime) as store:
             cluster = await init_cluster(store, uri, runtime)
             async with running_bookie(runtime, cluster, folder) as process:
-                first = 10 + rounds
+                first, entries_a_round = 10 + rounds, -(-bench.entries // bench.ledgers)
                 await _adds(process, replace(bench, entries=bench.ledgers), version=2, first_ledger=first)
                 return [
                     (
                         await _adds(process, replace(bench, ledgers=1), version=2, first_ledger=1 + number),
-                        await _adds(process, bench, version=2, first_ledger=first),
+                        await _adds(
+                            process, bench, version=2, first_ledger=first, first_entry=1 + number * entries_a_round
+                        ),
                     )
                     for number in range(rounds)
                 ]
@@ -165,7 +171,10 @@ class _Window:
             raise BookieFailed(self.problem)
 
 
-async def _adds(process: BookieProcess, bench: BookieBench, *, version: int, first_ledger: int) -> BookieFigure:
+async def _adds(
+    process: BookieProcess, bench: BookieBench, *, version: int, first_ledger: int, first_entry: int = 0
+) -> BookieFigure:
+    """Ledgers that are there already go on at `first_entry`: entries that are added again take another way."""
     channel, window = await process.connect(), _Window(bench.window)
     codecs = [EntryCodec(LedgerId(first_ledger + number), Crc32cDigest()) for number in range(bench.ledgers)]
     payload = os.urandom(bench.entry_bytes)
@@ -178,7 +187,7 @@ async def _adds(process: BookieProcess, bench: BookieBench, *, version: int, fir
         count = min(window.free, bench.entries - sent)
         window.free -= count
         for number in range(sent, sent + count):
-            codec, entry_id = codecs[number % bench.ledgers], EntryId(number // bench.ledgers)
+            codec, entry_id = codecs[number % bench.ledgers], EntryId(first_entry + number // bench.ledgers)
             prefix = codec.prefix(entry_id, payload, lac=EntryId(entry_id - 1), length=0)
             if version == 2:
                 head = v2.add_request_prefix(_KEY, entry_bytes=len(prefix) + len(payload))
