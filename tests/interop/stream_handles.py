@@ -12,9 +12,10 @@ from tests.waiting import eventually
 
 READ_WITHIN_S: Final = 20.0
 
-# Java's readers fail with this now and then on their way from one segment to the next, though nobody cancelled them.
-# Applications have to open another one then, and so do we.
-FALSE_ALARM: Final = "ReadCancelledException"
+# Java's readers fail with the first now and then on their way from one segment to the next, though nobody cancelled
+# them. The second is our name for those that stand still (`LostWakeUpException.java`), which is seen only when nothing
+# came for `READ_WITHIN_S`. Applications have to open another one then, and so do we.
+FALSE_ALARMS: Final = ("ReadCancelledException", "LostWakeUpException")
 
 
 class JavaStreamWriter:
@@ -139,7 +140,7 @@ class JavaSyncWriter:
 class JavaTail:
     """A reader that follows a stream, and what it has collected so far. `open_at` opens one from a place on.
 
-    One that fails with `FALSE_ALARM` is replaced by another.
+    One that fails with one of `FALSE_ALARMS` is replaced by another.
     """
 
     def __init__(self, peer: JavaPeer, number: int, *, open_at: Callable[[DLSN | None], Awaitable[int]]) -> None:
@@ -154,7 +155,7 @@ class JavaTail:
         found = await self._peer.call("tail.poll", tail=self._number, first=len(self.records) - self._before)
         self.records += [JavaRecord.of(record) for record in found["records"]]
         self.error, self.message = found["error"], found["message"]
-        if self.error == FALSE_ALARM:
+        if self.error in FALSE_ALARMS:
             await self.stop()
             self._number = await self._open_at(self.records[-1].dlsn.next_slot() if self.records else None)
             self._before, self.error = len(self.records), None

@@ -121,7 +121,9 @@ final class StreamReaders {
                 }
                 throw error;
             } catch (TimeoutException error) {
-                throw new TimeoutException(found.size() + " records were read, but none at " + last);
+                String message = found.size() + " records were read, but none at " + last;
+                throw LostWakeUpException.isWhy(reader)
+                        ? new LostWakeUpException(message) : new TimeoutException(message);
             }
             for (LogRecordWithDLSN record : records) {
                 found.add(facts(record));
