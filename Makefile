@@ -9,7 +9,7 @@ SOAK_SECONDS ?= 3600
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup check format test test-long fuzz interop chaos soak bench bench-peer bench-peer-stream protos constraints clean
+.PHONY: help up setup check format test test-long test-stalled fuzz interop chaos soak bench bench-peer bench-peer-stream protos constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ test: check ## everything: check, then all tests, against real ZooKeeper and etc
 
 test-long: .venv/dev ## the same tests with many more seeds and examples
 	QUIRE_TEST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 1800
+
+test-stalled: .venv/dev ## the same tests while the machine stands still now and then (Linux)
+	$(BIN)/python -m tests.soak.stalls $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 fuzz: .venv/atheris ## look for SECONDS=60 for bytes that harm a bookie, guided by coverage (Linux on x86-64)
 	$(BIN)/python -m tests.fuzz.bookie_frames --seconds $(SECONDS) --folder .venv/fuzz

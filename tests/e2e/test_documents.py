@@ -3,7 +3,6 @@
 import ast
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,8 +15,8 @@ import pytest
 from tests.e2e.document_runner import Reader
 from tests.e2e.documents import ROOT, Block, blocks, read_blocks, steps
 from tests.e2e.terminal import on_screen
-from tests.servers.bookie_process import free_port
 from tests.servers.etcd import EtcdServer
+from tests.servers.ports import free_port
 from tests.servers.zookeeper import ZooKeeperServer
 
 from quire.metadata import MetadataStore, open_store
@@ -116,7 +115,7 @@ def test_a_document_cannot_hide_a_command(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.fixture
 def stand_ins(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
     """What is used for the servers that a document names."""
-    proxy = two_free_ports()
+    proxy = free_port(in_a_row=2)
     addresses = {f"127.0.0.1:318{number}": f"127.0.0.1:{free_port()}" for number in (1, 2, 3)} | {
         "quire up": f"quire up --proxy-port {proxy}",
         "127.0.0.1:7400": f"127.0.0.1:{proxy}",
@@ -134,18 +133,6 @@ def stand_ins(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[s
         etcd.stop()
     else:
         yield addresses
-
-
-def two_free_ports() -> int:
-    """The first of two ports that follow each other: for a write proxy, and for a read proxy behind it."""
-    while True:
-        port = free_port()
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
 
 
 @pytest.mark.timeout(300)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.servers.local_cluster import LocalCluster, environment, quire_command
+from tests.servers.ports import free_port
 
 # What Python loads first: the system says that 100 MiB of 100 GiB are free.
 _NEARLY_FULL = """
@@ -61,10 +62,10 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 def test_a_port_of_proxies_that_is_taken(tmp_path: Path) -> None:
     """The second proxy's: all that follow from what was given are asked for."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        sentence, hint = refused(tmp_path, "up", "--proxy-port", str(port - 1), "--write-proxies", "2")
-    assert sentence == f"port {port}, which write-proxy-2 should listen on, is taken by another program"
+    port = free_port(in_a_row=2)
+    with socket.create_server(("127.0.0.1", port + 1)):
+        sentence, hint = refused(tmp_path, "up", "--proxy-port", str(port), "--write-proxies", "2")
+    assert sentence == f"port {port + 1}, which write-proxy-2 should listen on, is taken by another program"
     assert hint == "Choose others with --proxy-port, or leave it out: then any free ports are taken."
     assert not list(tmp_path.glob("quire-data/bookie-*"))
 

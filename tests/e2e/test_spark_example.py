@@ -30,7 +30,7 @@ def run(uri: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 def totals_in(uri: str) -> list[dict[str, Any]]:
     with quire.sync.connect(uri) as client, client.open_reader("totals") as reader:
         found = []
-        while records := reader.read_many(1000, timeout_s=0.5):
+        while (records := reader.read_many(1000, timeout_s=0.5)) or not reader.statistics().at_tail:
             found += [json.loads(record.payload) for record in records]
         return found
 

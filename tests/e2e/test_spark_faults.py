@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 from tests.integration.spark.logs import FolderLog
+from tests.processes import below, kill
 from tests.servers.local_cluster import LocalCluster
 from tests.spark.batch_driver import size_of
 from tests.spark.live_batches import BatchesInOrder, LiveBatches
-from tests.spark.processes import below, kill
 from tests.spark.standalone import StandaloneCluster
 from tests.waiting import at_a_random_moment, eventually
 

@@ -58,7 +58,7 @@ def sold(cluster: LocalCluster) -> list[int]:
     """All that readers see. Small batches are entries, and what wrote them may not have completed its segment."""
     found: list[int] = []
     with cluster.connect_sync() as client, client.open_reader("large") as reader:
-        while records := reader.read_many(100, timeout_s=2.0):
+        while (records := reader.read_many(100, timeout_s=2.0)) or not reader.statistics().at_tail:
             found += [json.loads(record.payload)["amount"] for record in records]
     return found
 

@@ -13,8 +13,8 @@ import pytest
 from tests.e2e.quire_process import Commands, hear, hear_errors, say
 from tests.integration.bookie.bookie_process import new_cluster
 from tests.integration.ledger.processes import BookieProcess
-from tests.servers.bookie_process import free_port
 from tests.servers.local_cluster import LocalCluster
+from tests.servers.ports import free_port
 from tests.waiting import eventually
 
 from quire.app.running import announced

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tests.interop.jvm import java_command
 from tests.servers.becoming import dying_with_us
-from tests.servers.bookie_process import SESSION_MS, free_port
+from tests.servers.bookie_process import SESSION_MS
+from tests.servers.ports import free_port
 
 
 @contextmanager

@@ -5,7 +5,6 @@ even when those are killed: on Linux the kernel ends it together with the thread
 """
 
 import atexit
-import random
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.protocol.states import ZnodeStat
 
 from tests.servers.becoming import dying_with_us
+from tests.servers.ports import free_port
 
 # Short, because a bookie that was killed comes back only after its old session ended. Long enough for a busy machine.
 SESSION_MS: Final = 3_000
@@ -132,15 +132,3 @@ class BookieProcess(ABC):
         except OSError:
             return False
         return True
-
-
-def free_port() -> int:
-    """A port below those that Linux hands to outgoing connections: nothing else may take it between two starts."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

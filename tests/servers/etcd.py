@@ -5,10 +5,8 @@ import base64
 import importlib.util
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import urllib.request
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.servers.becoming import dying_with_us
+from tests.servers.ports import free_port
 
 
 class EtcdServer:
@@ -24,8 +23,8 @@ class EtcdServer:
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
         self._flags = flags
-        self.port = _free_port()
-        self._peer_port = _free_port()
+        self.port = free_port()
+        self._peer_port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.kill)
 
@@ -171,18 +170,6 @@ def _is_stopped(stat: Path) -> bool:
 
 def _text(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
-
-
-def _free_port() -> int:
-    """A port below those that Linux hands to outgoing connections: nothing else may take it between two starts."""
-    while True:
-        port = random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def _binary(folder: Path) -> Path:

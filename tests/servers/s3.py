@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 from tests.servers.becoming import dying_with_us
-from tests.servers.bookie_process import free_port
+from tests.servers.ports import free_port
 
 _START_S = 90.0
 

@@ -29,7 +29,7 @@ from quire.rpc.serving.results import result_of
 from quire.runtime import real_runtime
 from quire.stream.binding import create_namespace
 from tests.integration.ledger.processes import BookieProcess, Process
-from tests.servers.bookie_process import free_port
+from tests.servers.ports import free_port
 from tests.servers.ways import Way, Ways
 from tests.servers.zookeeper import ZooKeeperServer
 from tests.waiting import eventually

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers.becoming import dying_with_us
+from tests.servers.ports import free_port
 
 TICK_MS: Final = 200  # The shortest session timeout that the server grants is two ticks.
 _SESSION_MS_MAX: Final = 60_000
@@ -53,7 +54,7 @@ class ZooKeeperServer:
         assert self._process is None, "the server runs already"
         deadline_s = time.monotonic() + within_s
         while True:
-            port = self._port or _free_port()
+            port = self._port or free_port()
             log_start = self.log.stat().st_size if self.log.exists() else 0
             if self._launch(port, deadline_s):
                 self._port = port
@@ -155,13 +156,6 @@ def _server_command(config: Path) -> list[str]:
         "org.apache.zookeeper.server.quorum.QuorumPeerMain",
         str(config),
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _ask(port: int, word: str, *, within_s: float) -> str:

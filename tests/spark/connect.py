@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tests.servers.becoming import dying_with_us
-from tests.servers.bookie_process import free_port
+from tests.servers.ports import free_port
 from tests.spark.session import QUICK_START, worker_python
 
 _DEADLINE_S: Final = 120.0

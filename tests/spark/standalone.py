@@ -16,9 +16,10 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
+from tests.processes import children_of
+from tests.processes import command as command_of
 from tests.servers.becoming import dying_with_us
-from tests.servers.bookie_process import free_port
-from tests.spark.processes import children_of, is_executor
+from tests.servers.ports import free_port
 from tests.spark.session import worker_python
 
 _DEADLINE_S: Final = 90.0
@@ -140,3 +141,7 @@ class StandaloneCluster:
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
+
+
+def is_executor(pid: int) -> bool:
+    return any("CoarseGrainedExecutorBackend" in word for word in command_of(pid))

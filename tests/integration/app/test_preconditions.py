@@ -5,8 +5,6 @@ import os
 import socket
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from quire.errors import (
     QuireError,
 )
 from quire.runtime import DiskUsage, OsDisk, Runtime, StrPath, real_runtime
+from tests.servers.ports import free_port
 
 MIB = 1 << 20
 DEADLINE_S = 60.0
@@ -67,23 +66,15 @@ async def refused(options: LocalOptions, runtime: Runtime | None = None) -> Quir
     return error.value
 
 
-@contextmanager
-def listening() -> Iterator[int]:
-    """A port on which somebody listens."""
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
-        yield server.getsockname()[1]
-
-
 # --- Ports
 
 
 async def test_a_port_that_is_taken_is_named(folder: DataFolder) -> None:
-    with listening() as port:
-        error = await refused(LocalOptions(folder, port=port - 1))
+    port = free_port(in_a_row=2)
+    with socket.create_server(("127.0.0.1", port + 1)):
+        error = await refused(LocalOptions(folder, port=port))
     assert isinstance(error, PortInUse)
-    assert str(error) == f"port {port}, which bookie-2 should listen on, is taken by another program"
+    assert str(error) == f"port {port + 1}, which bookie-2 should listen on, is taken by another program"
     assert error.hint == "Choose others with --port, or leave it out: then any free ports are taken."
     assert folder.bookie_numbers() == []
 

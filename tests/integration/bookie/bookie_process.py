@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 
@@ -87,10 +86,3 @@ class BookieProcess:
         assert self._process is not None
         async with asyncio.timeout(30):
             return await self._process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

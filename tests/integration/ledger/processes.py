@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers.becoming import dying_with_us
-from tests.servers.bookie_process import free_port
+from tests.servers.ports import free_port
 
 _ROOT: Final = Path(__file__).parents[3]
 _LOG_SHOWN_CHARACTERS: Final = 3_000

@@ -26,7 +26,7 @@ class FolderLog:
         return self.access.run(self.access.namespace.stream_exists(stream))
 
     def records(self, stream: str) -> list[LogRecord]:
-        """Those that are confirmed."""
+        """Those that are confirmed. That none came for a while is not enough to know that there are no more."""
         return self.access.run(self._records(stream))
 
     def payloads(self, stream: str) -> list[str]:
@@ -35,7 +35,7 @@ class FolderLog:
     async def _records(self, stream: str) -> list[LogRecord]:
         found: list[LogRecord] = []
         async with asyncio.timeout(60), self.access.namespace.open_reader(stream) as reader:
-            while records := await reader.read_many(10_000, timeout_s=0.5):
+            while (records := await reader.read_many(10_000, timeout_s=0.5)) or not reader.statistics().at_tail:
                 found += records
         return found
 

@@ -24,8 +24,9 @@ import pytest
 from quire.codec.stream.records import LogRecord
 from tests.integration.spark.logs import FolderLog, folder_log
 from tests.integration.spark.sink_driver import ROWS
-from tests.spark.processes import below, command, is_executor, kill
+from tests.processes import below, command, kill
 from tests.spark.session import worker_python
+from tests.spark.standalone import is_executor
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]

@@ -1,4 +1,4 @@
-"""Processes and what is below them, for tests that kill parts of Spark: found by who started whom."""
+"""Processes and what is below them, for those who stop or kill parts of a program: found by who started whom. Linux."""
 
 import os
 import signal
@@ -29,17 +29,26 @@ def command(pid: int) -> list[str]:
         return [""]
 
 
-def is_executor(pid: int) -> bool:
-    return any("CoarseGrainedExecutorBackend" in word for word in command(pid))
-
-
 def kill(pid: int) -> bool:
     """`kill -9`. Whether it was there."""
+    return sent(pid, signal.SIGKILL)
+
+
+def sent(pid: int, number: signal.Signals) -> bool:
+    """Whether there was a process for this signal."""
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except ProcessLookupError:
         return False
     return True
+
+
+def is_running(pid: int) -> bool:
+    """Neither stopped nor dead."""
+    try:
+        return _stat(pid)[0] not in ("T", "Z")
+    except OSError:
+        return False
 
 
 def _parents() -> dict[int, int]:
@@ -47,7 +56,12 @@ def _parents() -> dict[int, int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(") ")[2].split()[1])
+                parents[int(entry.name)] = int(_stat(int(entry.name))[1])
             except OSError:
                 pass  # It has ended.
     return parents
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel tells of it behind its name: its state, its parent, and more."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
