@@ -1,11 +1,17 @@
 """`quire bench stream` as a user runs it. What it finds depends on the machine; that it is whole does not."""
 
+import asyncio
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from tests.processes import below, is_running, kill
+from tests.waiting import eventually
 
 
 def bench(*args: str, code: int = 0, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -97,3 +103,33 @@ def test_bad_quorums_and_settings_are_refused() -> None:
     assert "--segments" in bench("--segments", "100", "--peer", "apache", code=2).stderr
     for option in ("--peer-set", "--peer-stream-set"):
         assert "NAME=VALUE" in bench("--peer", "apache", "--peer-classpath", "x", option, "name", code=2).stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_nothing_is_left_of_one_that_is_stopped(number: signal.Signals, tmp_path: Path) -> None:
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "quire", "bench", "stream", "--rounds", "1000", "--folder", str(tmp_path)),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+    async def all_started() -> bool:
+        return len(below(running.pid)) == 3
+
+    try:
+        await eventually(all_started, within_s=60, what="three bookies run")
+        bookies = below(running.pid)
+    except BaseException:
+        running.kill()
+        raise
+    try:
+        running.send_signal(number)
+        async with asyncio.timeout(60):
+            printed, _ = await running.communicate()
+        assert [pid for pid in bookies if is_running(pid)] == []
+    finally:
+        for pid in filter(is_running, (*bookies, running.pid)):
+            kill(pid)
+    assert running.returncode != 0
+    assert b"Traceback" not in printed
+    assert list(tmp_path.iterdir()) == []

@@ -1,12 +1,14 @@
 """`quire bench`: what an operation costs, in CPU time of this process, which holds on a noisy machine."""
 
 import asyncio
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -29,6 +31,19 @@ from quire.values import dataclass
 app = typer.Typer(help="Measure what operations cost.", no_args_is_help=True)
 
 _TASKS = 32  # Calls under way at once in the concurrent measurements.
+
+
+@app.callback()
+def end_tidily() -> None:
+    """SIGTERM ends a measurement as Ctrl-C does: what it started would go on without it, and its data stay."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
+
+
+def _on_sigterm(number: int, frame: FrameType | None) -> None:
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    if not callable(on_ctrl_c):  # In the background of a shell Ctrl-C is ignored.
+        raise KeyboardInterrupt
+    on_ctrl_c(number, frame)
 
 
 @dataclass(frozen=True, slots=True)
