@@ -14,7 +14,7 @@ READ_WITHIN_S: Final = 20.0
 
 # Java's readers fail with the first now and then on their way from one segment to the next, though nobody cancelled
 # them. The second is our name for those that stand still (`LostWakeUpException.java`), which is seen only when nothing
-# came for `READ_WITHIN_S`. Applications have to open another one then, and so do we.
+# came for long. Applications have to open another one then, and so do we.
 FALSE_ALARMS: Final = ("ReadCancelledException", "LostWakeUpException")
 
 

@@ -119,7 +119,7 @@ async def test_a_bookie_that_lives_on_one_side_cannot_be_registered_on_the_other
     java: JavaPeer, site: Site, cluster: Cluster
 ) -> None:
     """Java waits for the session timeout, in case that a dead process left the node behind; then it gives up."""
-    async with java.open(site.uri(), session_timeout_s=1.0) as apache:
+    async with java.open(site.uri(), session_timeout_s=3.0) as apache:
         async with cluster.bookies.register(FULL, INFOS[FULL]):
             with pytest.raises(JavaError) as refused:
                 await apache.call("bookie.register", bookie=FULL, readonly=False, info=info_facts(INFOS[ODD]))

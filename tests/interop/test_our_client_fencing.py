@@ -106,19 +106,22 @@ async def test_java_recovers_what_a_killed_process_of_ours_left(
     """Its diary tells what it sent and what was acknowledged up to the moment of its death."""
     writer = ClientProcess("writer", "killed", tmp_path, bookies.uri, seed=random.SystemRandom().getrandbits(30))
 
+    ledger_id = NO_LEDGER
+
     async def has_written() -> bool:
+        nonlocal ledger_id
         assert not writer.died_by_itself, writer.log_end()
         lines = all_lines(writer.diaries)
-        return sum(line.event == "acknowledged" for _, line in lines.get(max(lines, default=NO_LEDGER), [])) > 20
+        ledger_id = max(lines, default=NO_LEDGER)
+        return sum(line.event == "acknowledged" for _, line in lines.get(ledger_id, [])) > 20
 
     writer.start()
     try:
         await eventually(has_written, within_s=60, what="entries of one ledger are acknowledged")
     finally:
         writer.kill()
-    lines = all_lines(writer.diaries)
-    history = LedgerHistory(max(lines))
-    note(history, lines[history.ledger_id])
+    history = LedgerHistory(ledger_id)
+    note(history, all_lines(writer.diaries)[ledger_id])
     async with open_ledgers(bookies.uri) as ledgers:
         digest = (await ledgers.ledgers_metadata.read(history.ledger_id)).metadata.digest
         assert digest is not None

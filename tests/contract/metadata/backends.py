@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -52,8 +52,8 @@ class Backend(Protocol):
 
     async def mend(self, store: MetadataStore) -> None: ...
 
-    async def leave_ephemeral_of_dead_client(self, path: str, *, sequential: bool = False) -> None:
-        """Have a client create an ephemeral node and die without a word."""
+    def dying_client(self, path: str, *, sequential: bool = False) -> AbstractAsyncContextManager[None]:
+        """Another client, which has created an ephemeral node; at the end of the block it dies without a word."""
 
 
 class _Clients:
@@ -86,9 +86,11 @@ class MemoryBackend(_Clients):
     async def mend(self, store: MetadataStore) -> None:
         self._tree.reconnect(store.session)
 
-    async def leave_ephemeral_of_dead_client(self, path: str, *, sequential: bool = False) -> None:
+    @asynccontextmanager
+    async def dying_client(self, path: str, *, sequential: bool = False) -> AsyncIterator[None]:
         store = await self.open()
         await store.create(path, ephemeral=True, sequential=sequential)
+        yield
         self._tree.disconnect(store.session)
 
 
@@ -104,16 +106,20 @@ class _ServedBackend(_Clients):
         driver = await load_driver(parsed.backend)(parsed, settings, real_runtime())
         return await self._keep(MetadataStore(driver)), driver
 
-    async def leave_ephemeral_of_dead_client(self, path: str, *, sequential: bool = False) -> None:
+    @asynccontextmanager
+    async def dying_client(self, path: str, *, sequential: bool = False) -> AsyncIterator[None]:
         arguments = [self._uri, path, str(SESSION_TIMEOUT_S), "yes" if sequential else ""]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", _OWNER_PROGRAM, *arguments, stdout=subprocess.PIPE
         )
         assert process.stdout is not None
-        async with asyncio.timeout(30):
-            assert await process.stdout.readline() == b"created\n"
-        process.kill()
-        await process.wait()
+        try:
+            async with asyncio.timeout(30):
+                assert await process.stdout.readline() == b"created\n"
+            yield
+        finally:
+            process.kill()
+            await process.wait()
 
 
 class SqliteBackend(_ServedBackend):

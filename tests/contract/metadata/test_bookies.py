@@ -92,8 +92,8 @@ async def test_a_second_process_under_the_same_id_is_refused(backend: Backend, c
 
 
 async def test_a_restarted_bookie_waits_for_its_predecessors_session_to_end(backend: Backend, cluster: Cluster) -> None:
-    await backend.leave_ephemeral_of_dead_client(f"{cluster.paths.writable}/{BK1}")
-    assert await cluster.bookies.listing() == listing({BK1}, set())
+    async with backend.dying_client(f"{cluster.paths.writable}/{BK1}"):
+        assert await cluster.bookies.listing() == listing({BK1}, set())
     async with asyncio.timeout(30), cluster.bookies.register(BK1, info(), wait_s=20):
         assert await cluster.bookies.service_info(BK1) == info()
 

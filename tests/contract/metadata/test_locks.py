@@ -83,8 +83,8 @@ async def _hold_for_ever(store: MetadataStore, path: str) -> None:
 
 async def test_the_next_one_takes_over_from_a_dead_holder(backend: Backend, store: MetadataStore, path: str) -> None:
     await store.create(path)
-    await backend.leave_ephemeral_of_dead_client(f"{path}/lock-dead-", sequential=True)
-    await store.create(f"{path}/other")  # Does not belong to the queue.
+    async with backend.dying_client(f"{path}/lock-dead-", sequential=True):
+        await store.create(f"{path}/other")  # Does not belong to the queue.
     async with asyncio.timeout(30), hold_lock(store, path, RNG, owner=b"heir"):
         assert await lock_owners(store, path) == [b"heir"]
 

@@ -49,7 +49,8 @@ async def test_an_ephemeral_node_outlives_its_session_timeout_while_its_owner_li
     await owner.create(f"{backend.root}/mine", ephemeral=True)
     for _ in range(2):
         marker = f"{backend.root}/silent"
-        await backend.leave_ephemeral_of_dead_client(marker)
+        async with backend.dying_client(marker):
+            pass
         await eventually(lambda: _is_gone(observer, f"{backend.root}/silent"), what="the silent client's node goes")
     stat = await observer.exists(f"{backend.root}/mine")
     assert stat is not None
@@ -63,10 +64,10 @@ async def _is_gone(store: MetadataStore, path: str) -> bool:
 async def test_the_nodes_of_a_killed_process_go_by_themselves(backend: Backend) -> None:
     store, path = await backend.open(), f"{backend.root}/orphan"
     async with store.watch(path) as watch:
-        await backend.leave_ephemeral_of_dead_client(path)
-        async with asyncio.timeout(20):
+        async with backend.dying_client(path), asyncio.timeout(20):
             while await store.exists(path) is None:
                 await watch.wait_changed()
+        async with asyncio.timeout(20):
             while await store.exists(path) is not None:
                 await watch.wait_changed()
     await store.create(path, b"taken over", ephemeral=True)

@@ -377,6 +377,7 @@ def test_a_write_runs_to_its_end_though_nobody_waits_for_it(on_world: OnWorld, h
         proxy = Proxy()
         server = await world.serve(proxy.handlers())
         channel = world.channel(server)
+        await is_alive(channel)  # Connecting takes nothing of the deadline.
         if how == "deadline":
             with pytest.raises(ProxyOutcomeUnknown, match="within"):
                 await channel.call(WRITE_ONCE, pb.WriteOnceRequest(), timeout_s=0.2)

@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -346,8 +347,9 @@ async def test_it_stops_at_once_with_idle_and_half_open_connections(bookie: Smal
         began_s = time.monotonic()
     assert time.monotonic() - began_s < 5
     for reader, writer in silent:
-        async with asyncio.timeout(20):
-            await reader.read()
+        with suppress(ConnectionError):  # What it had not read when it stopped is reset.
+            async with asyncio.timeout(20):
+                await reader.read()
         await hang_up(writer)
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(*admin.address)

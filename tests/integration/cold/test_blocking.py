@@ -15,10 +15,12 @@ from quire.errors import ColdUnavailable
 
 async def test_a_folder_that_hangs_keeps_neither_other_roots_nor_decoding_waiting(tmp_path: Path) -> None:
     """More calls than a pool has threads hang in one folder, as they do where a server of NFS is gone."""
-    stores, gone, plain = ColdStores(timeout_s=0.5), threading.Event(), FileStore._read
-    dead, good = stores.at(f"file:{tmp_path}/dead"), stores.at(f"file:{tmp_path}/good")
-    for store in (dead, good):
-        await store.create("a/b", io.BytesIO(b"content"), 7)
+    roots, patient = (f"file:{tmp_path}/dead", f"file:{tmp_path}/good"), ColdStores()
+    for root in roots:
+        await patient.at(root).create("a/b", io.BytesIO(b"content"), 7)
+    await patient.aclose()
+    stores, gone, plain = ColdStores(timeout_s=2.0), threading.Event(), FileStore._read
+    dead, good = map(stores.at, roots)
 
     def hanging(self: FileStore, name: str, start: int, end: int) -> bytes:
         if self is dead:

@@ -7,7 +7,7 @@ nothing can be written or recovered until some are back. One that starts counts 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tests.integration.ledger.processes import BookieProcess, ClientProcess, Process
 from tests.waiting import at_a_random_moment
@@ -30,10 +30,13 @@ class Chaos:
         self.happened: Counter[str] = Counter()
         self.story: list[str] = []
 
-    async def run(self, seconds: float) -> None:
+    async def run(self, seconds: float, at_least: Mapping[str, float]) -> None:
+        """For so long, or up to twice as long until so much of each has happened: chance may be sparing at first."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + seconds
-        while loop.time() < end_s:
+        began_s = loop.time()
+        while (for_s := loop.time() - began_s) < 2 * seconds:
+            if for_s >= seconds and all(self.happened[what] >= count for what, count in at_least.items()):
+                return
             await at_a_random_moment(PAUSE_S_MAX, self._rng.random())
             self.check_alive()
             self._harm_a_bookie()

@@ -46,7 +46,7 @@ pytestmark = pytest.mark.xdist_group("zk")
 
 # Long sessions: no test waits for one to run out, and a slow machine must not end one by accident.
 PATIENT = StoreSettings(operation_timeout_s=30, session_timeout_s=15)
-HASTY = StoreSettings(operation_timeout_s=0.5, session_timeout_s=30)
+HASTY = StoreSettings(operation_timeout_s=1.5, session_timeout_s=30)
 
 
 @pytest.fixture(scope="module")

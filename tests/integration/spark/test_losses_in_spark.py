@@ -16,6 +16,7 @@ from quire.spark import client_cache
 from quire.stream.start import Txid
 from quire.testing.local import LocalCluster, local_cluster
 from tests.integration.spark.test_source_in_spark import append, batch, reading, run
+from tests.servers.ports import free_port
 from tests.servers.webhdfs import WebHdfsServer
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
@@ -84,7 +85,7 @@ def test_cold_storage_out_of_reach_is_named_and_everything_goes_on_when_it_is_ba
     spark: Any, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     append(cluster, "away", range(50), range(50, 100))
-    storage = WebHdfsServer()
+    storage = WebHdfsServer(free_port())  # It comes back there.
     storage.start()
     root = storage.root("cold")
     archived(cluster, "away", "--to", root, "--drop-hot")
