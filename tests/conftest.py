@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.servers.etcd import EtcdServer
 from tests.servers.zookeeper import ZooKeeperServer
@@ -11,6 +12,10 @@ from tests.servers.zookeeper import ZooKeeperServer
 # Shells have what they start in the background ignore Ctrl-C, and so would all that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Machines that stand still for a moment have no slow examples. Where CI is set, each run has the same ones.
+settings.register_profile("quire", settings(deadline=None, print_blob=True))
+settings.load_profile("quire")
 
 pytest_plugins = ["pytester", "tests.spark.session"]  # For the tests of our own plug-in, and the fixture `spark`.
 

@@ -27,7 +27,7 @@ from quire.types import Quorum
 DOCUMENTS: Final = ["README.md", *sorted(f"docs/guide/{path.name}" for path in (ROOT / "docs/guide").glob("*.md"))]
 GROWING: Final = "docs/guide/growing.md"
 POSITIONS: Final = "docs/guide/positions.md"
-PAYMENTS: Final = 40_000  # The program takes 1,000 at a time.
+PAYMENTS: Final = 100_000  # The program takes 1,000 at a time.
 
 # What no test can do to the machine that it runs on, and what is done instead.
 NOT_RUN: Final = {

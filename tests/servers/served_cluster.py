@@ -202,14 +202,15 @@ class Served:
         *settings: str,
         writers: int = 2,
         readers: int = 1,
+        reader_settings: Sequence[str] = (),
         options: Sequence[str] = (),
     ) -> "Served":
-        """Returns once they serve."""
+        """Returns once they serve. `settings` are those of writers."""
         asyncio.run(create_namespace(cluster.uri_of(namespace)))
         started = cls(
             cluster,
             cluster.launch_proxies("write", writers, *settings, namespace=namespace, options=options),
-            cluster.launch_proxies("read", readers, namespace=namespace, options=options),
+            cluster.launch_proxies("read", readers, *reader_settings, namespace=namespace, options=options),
         )
         for proxy in [*started.writers, *started.readers]:
             proxy.wait_ready()

@@ -204,7 +204,7 @@ async def verify(world: World, senders: list[Sender]) -> None:
     world.sim.network.heal()
     world.tree.repair()
     await world.stop_all()
-    for stream in {sender.stream for sender in senders}:
+    for stream in dict.fromkeys(sender.stream for sender in senders):
         namespace = await world.reader()
         await namespace.seal_stream(stream)
         async with namespace.open_reader(stream) as reader:

@@ -11,6 +11,7 @@ from quire.runtime import Clock
 from quire.telemetry.events import logger
 
 _RELOAD_S: Final = 1.0
+_SETTLE_S: Final = 0.1  # Editors empty a file before they write it: what is seen then is nobody's wish.
 _log = logger("proxy")
 
 
@@ -21,15 +22,20 @@ async def followed_file(what: str, path: str, clock: Clock, use: Callable[[str],
     Raises `InvalidArgument` if the file cannot be read at first, or if `use` does. If either happens later, an event
     says so, once for each problem, and what `use` took last still counts.
     """
-    text = await _use_new(what, path, use, None)
+    text = await _read(what, path)
+    _use(path, text, use)
 
     async def follow() -> None:
         last, told = text, ""
         while True:
             await clock.sleep(_RELOAD_S)
             try:
-                now = await _use_new(what, path, use, last)
+                now = await _read(what, path)
                 if now != last:
+                    await clock.sleep(_SETTLE_S)
+                    if now != await _read(what, path):
+                        continue  # It is being written.
+                    _use(path, now, use)
                     _log.info(f"{what}.changed", path=path)
                 last, told = now, ""
             except InvalidArgument as error:
@@ -45,14 +51,15 @@ async def followed_file(what: str, path: str, clock: Clock, use: Callable[[str],
         await asyncio.wait([task])
 
 
-async def _use_new(what: str, path: str, use: Callable[[str], None], last: str | None) -> str:
+async def _read(what: str, path: str) -> str:
     try:
-        text = await asyncio.to_thread(Path(path).read_text, "utf-8")
+        return await asyncio.to_thread(Path(path).read_text, "utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"the {what} in {path} cannot be read: {error}", path=path) from error
-    if text != last:
-        try:
-            use(text)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{path}: {error}", hint=error.hint, path=path) from error
-    return text
+
+
+def _use(path: str, text: str, use: Callable[[str], None]) -> None:
+    try:
+        use(text)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}", hint=error.hint, path=path) from error

@@ -19,6 +19,7 @@ from quire.errors import InvalidArgument
 from quire.values import dataclass
 
 STREAM_COST: Final = 1024.0  # What a stream weighs that nobody writes: its ledger is open all the same.
+_ROUNDING: Final = 1e-9  # Of a load: sums of the same streams differ by less, depending on their order.
 CROWDED: Final = 1.25  # A proxy with so much more than the mean gets no new streams, if there is another.
 _NEWEST_SHARE: Final = 0.5  # Of what was just seen in what a stream is taken to weigh.
 
@@ -147,7 +148,8 @@ def _most_useful(
         gap = loads[source] - loads[target]
         if gap <= slack or loads[source] <= water_mark:
             return None
-        worth = [name for name, load in served[source].items() if name in rested and gap - load > slack]
+        least = slack + _ROUNDING * loads[source]
+        worth = [name for name, load in served[source].items() if name in rested and gap - load > least]
         if worth:
             return source, min(worth, key=lambda name: (abs(served[source][name] - gap / 2), name))
     return None

@@ -164,7 +164,9 @@ class Worker:
                 except NoSuchLedger:
                     raise
                 except QuireError as error:
-                    self._metrics.unreadable.add(int("unreadable" in error.facts))
+                    if "unreadable" in error.facts:
+                        await self._cluster.ledgers.read(ledger_id)  # Or it was deleted meanwhile, and nothing is lost.
+                        self._metrics.unreadable.add()
                     _log.warning("fragment.repair_failed", ledger_id=ledger_id, first=each.span.first, error=str(error))
                 is_fresh = False
         if not bad and self._settings.mark_misplaced:

@@ -19,6 +19,7 @@ Invariants:
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
@@ -98,6 +99,8 @@ def replay_stream(
             while not query.awaitTermination(_LOOK_S):
                 seen.look(query)
                 if until is not None and until():
+                    if follow:  # Else batches are large, and nobody wants to wait for one.
+                        _finish_batch(query, seen)
                     break
         finally:
             query.stop()
@@ -108,6 +111,21 @@ def replay_stream(
 
 
 _LOOK_S: Final = 0.5
+_FINISH_LOOK_S: Final = 0.05
+_FINISH_S: Final = 60.0
+
+
+def _finish_batch(query: Any, seen: "_Progress") -> None:
+    """Let a query end the batch that it is at, if it does so in time. One that is cut off is done again by the next
+    replay, and is in the target once all the same; but nobody would have told of it."""
+    before, ends_s = seen.batches, time.monotonic() + _FINISH_S
+    while time.monotonic() < ends_s:
+        # Spark tells of a batch before it is at none, and says that there is data until it has looked for more.
+        status = query.status
+        seen.look(query)
+        is_at_none = not (status["isTriggerActive"] and status["isDataAvailable"])
+        if is_at_none or seen.batches > before or query.awaitTermination(_FINISH_LOOK_S):
+            return
 
 
 class _Progress:

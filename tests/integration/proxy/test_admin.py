@@ -5,6 +5,7 @@ import http.client
 import json
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -84,7 +85,8 @@ async def test_while_the_loop_is_late_clients_should_go_elsewhere_and_the_metric
 
         await eventually(is_late, what="the first measurement of the loop")
         _, said = await ask(admin, "/readyz")
-        assert said["reasons"][0].startswith("the event loop was 0.5")
+        (seconds,) = re.findall(r"the event loop was ([0-9.]+)", said["reasons"][0])
+        assert 0.5 <= float(seconds) < 10
         assert (await ask(admin, "/healthz"))[0] == 200
         _, metrics = await ask(admin, "/metrics")
         (line,) = [each for each in metrics.splitlines() if each.startswith("quire_proxy_loop_lag_s ")]

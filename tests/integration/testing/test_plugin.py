@@ -10,13 +10,16 @@ DEADLINE_S = 100.0
 
 # Says at the very end of a run what is still there: threads, processes, sockets, and open files of temporary folders.
 WATCHER = """
-import os, pathlib, sys, threading
+import contextlib, os, pathlib, sys, threading
 
 def pytest_unconfigure():
     me = str(os.getpid())
     links = [os.path.join("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
     targets = [os.readlink(link) for link in links if os.path.lexists(link)]
-    stats = [path.read_text().rpartition(")")[2].split() for path in pathlib.Path("/proc").glob("[0-9]*/stat")]
+    stats = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # It has ended.
+            stats.append(path.read_text().rpartition(")")[2].split())
     print("threads:", sorted(thread.name for thread in threading.enumerate()))
     print("processes:", [stat for stat in stats if stat[1] == me])
     print("files:", [target for target in targets if "socket" in target or "quire" in target])

@@ -243,7 +243,7 @@ async def zombie(sim: Simulation) -> RepairWorld:
                     await others.recover(writer.id)
                     await others.delete(writer.id)
                     world.deleted.add(writer.id)
-                    await _collect_garbage(world)
+                    await collect_garbage(world)
                     try:
                         await writer.append(b"too late")
                     except QuireError as error:
@@ -255,7 +255,7 @@ async def zombie(sim: Simulation) -> RepairWorld:
     return world
 
 
-async def _collect_garbage(world: RepairWorld) -> None:
+async def collect_garbage(world: RepairWorld) -> None:
     await asyncio.sleep(1.5)  # Until all is in the index.
     for bookie in world.alive:
         garbage = bookie.bookie.garbage
@@ -277,7 +277,7 @@ async def buried_before(sim: Simulation) -> RepairWorld:
             buried = [bookie for bookie in world.bookies if name_of(bookie) in members]
             await others.delete(number)
             world.histories.remove(first)
-            await _collect_garbage(world)
+            await collect_garbage(world)
         # The same id once more, on the other two. One of them dies: whoever can take over remembers the old ledger.
         for bookie in buried:
             await world.crash(bookie, power_loss=True)
@@ -340,7 +340,7 @@ async def damaged_logs(sim: Simulation) -> RepairWorld:
                 disk.flip_bit(path, size - 10)  # What the log says of itself.
             disk.flip_bit(logs[number][0], 512 + 100)  # An entry: the first one of the first, or of the second log.
             world.events["bits flipped"] += 1
-        await _collect_garbage(world)
+        await collect_garbage(world)
         await world.wipe(third)
         await world.add_bookie()
         await world.marks.enable()

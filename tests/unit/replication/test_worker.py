@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.simulation.clusters.faults import damage_logs
 from tests.simulation.replication.proof import check_whole
+from tests.simulation.replication.races import collect_garbage
 from tests.simulation.replication.world import name_of
 from tests.unit.replication.repair_world import QUIET, World, on_world
 
@@ -93,6 +94,28 @@ def test_a_ledger_that_was_deleted_needs_nothing_any_more() -> None:
             async with world.autorecovery(roles=REPAIRS):
                 await asyncio.sleep(2.0)
             assert await world.marked() == []
+
+    on_world(check)
+
+
+def test_entries_of_a_ledger_that_is_deleted_while_it_is_copied_are_not_missed() -> None:
+    """Else an alert would tell of lost copies whenever somebody deletes a ledger at the wrong moment."""
+
+    async def check(world: World) -> None:
+        async with world.ledgers("writer") as ledgers:
+            ledger_id = await world.ledger(ledgers, 60, size=100_000)
+            victim = await world.member(ledger_id)
+            await world.lose(victim)
+            await world.marks.mark(ledger_id, [name_of(victim)])
+            async with world.autorecovery(roles=REPAIRS, bytes_per_s=200_000.0) as autorecovery:
+                await asyncio.sleep(5.0)
+                assert autorecovery.metrics.entries_written.value > 0, "it has begun"
+                await ledgers.delete(ledger_id)
+                await collect_garbage(world)
+                await asyncio.sleep(60.0)
+                assert await world.marked() == []
+                assert autorecovery.metrics.entries_written.value < 60
+                assert autorecovery.metrics.unreadable.value == 0
 
     on_world(check)
 

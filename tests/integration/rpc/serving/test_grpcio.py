@@ -190,8 +190,8 @@ async def test_its_client_does_not_notice_that_connections_are_renewed() -> None
 
 async def test_both_keep_a_silent_connection_alive() -> None:
     """Method: both ask often, and a second passes without a call's word."""
-    settings = ServingSettings(CallSettings(keep_alive_s=0.05, keep_alive_timeout_s=1.0))
-    async with ours(settings, keepalive_time_ms=50, keepalive_timeout_ms=1000) as (_, _, channel):
+    settings = ServingSettings(CallSettings(keep_alive_s=0.05, keep_alive_timeout_s=10.0))
+    async with ours(settings, keepalive_time_ms=50, keepalive_timeout_ms=10_000) as (_, _, channel):
         call = stub(channel, WRITE)(metadata=WHO)
         await call.write(pb.WriteRequest(ping=pb.Ping(number=1)))
         await call.read()

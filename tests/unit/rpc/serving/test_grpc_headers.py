@@ -17,7 +17,8 @@ from quire.rpc.serving.grpc_headers import (
 )
 from quire.rpc.serving.results import result_of
 
-ids = st.text(min_size=1, max_size=20).filter(lambda text: text.isprintable() and "," not in text)
+printable = st.characters(exclude_categories=("C", "Z"), include_characters=" ", exclude_characters=",")
+ids = st.text(printable, min_size=1, max_size=20)
 
 
 def read(block: bytes) -> dict[str, str]:
