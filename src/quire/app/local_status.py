@@ -20,6 +20,7 @@ from quire.values import dataclass
 
 _ASK_S: Final = 3.0
 _STREAMS_S: Final = 10.0
+_WELL: Final = ("up", "busy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ class ClusterStatus:
 
     @property
     def is_well(self) -> bool:
-        """Whether everything that should run does, and takes records."""
-        return self.running and bool(self.services) and all(service.state == "up" for service in self.services)
+        """Whether everything that should run does, and takes records. What was slow for a moment does."""
+        return self.running and bool(self.services) and all(service.state in _WELL for service in self.services)
 
 
 async def cluster_status(folder: DataFolder) -> ClusterStatus | None:
@@ -115,7 +116,7 @@ async def _status(folder: DataFolder, known: ServiceState) -> ServiceStatus:
         path = "/api/v1/bookie/status" if known.kind == BOOKIE else "/readyz"
         answer = await asyncio.to_thread(_ask, known.admin, path)
         if answer is not None:
-            says = str(answer.get("state", "up" if answer.get("ok") else "busy"))
+            says = str(answer.get("state", "up" if answer.get("ok") else "not ready"))
             state = {"writable": "up"}.get(says, says)
             problem = "; ".join(map(str, answer.get("reasons", ()))) or None
         else:

@@ -30,7 +30,13 @@ from quire.app.cluster_events import (
 from quire.cli.output import erase_ctrl_c, out, print_json, report
 from quire.errors import QuireError
 
-STATE_COLOURS: Final = {"up": "green", "readonly": "yellow", "starting": "yellow", "restarting": "yellow"}
+STATE_COLOURS: Final = {
+    "up": "green",
+    "readonly": "yellow",
+    "busy": "yellow",
+    "starting": "yellow",
+    "restarting": "yellow",
+}
 _SIGNALS: Final = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM", "SIGHUP": "the terminal was closed"}
 
 

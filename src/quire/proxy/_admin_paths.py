@@ -48,9 +48,11 @@ class AdminPaths:
 
     async def _readyz(self, request: Request) -> Response:
         reasons = list(self._source.not_ready)
+        state = "not ready" if reasons else "up"
         if self._lag.worst_s > self._lag.late_s_max:
             reasons.append(f"the event loop was {self._lag.worst_s:.2f} s late in the last {self._lag.window_s:g} s")
-        return JSONResponse({"ok": not reasons, "reasons": reasons}, 503 if reasons else 200)
+            state = "busy" if state == "up" else state
+        return JSONResponse({"ok": not reasons, "state": state, "reasons": reasons}, 503 if reasons else 200)
 
     async def _metrics(self, request: Request) -> Response:
         return await metrics_answer(request, self._source.metrics)

@@ -205,3 +205,27 @@ async def test_cancelling_a_call_ends_it_at_once(own_etcd: EtcdServer) -> None:
             assert all(task.cancelled() for task in done)
         finally:
             own_etcd.resume()
+
+
+async def test_what_is_asked_next_waits_for_writes_that_were_cancelled(own_etcd: EtcdServer) -> None:
+    """Else whoever tidies up after a cancelled write finds nothing, and what it made comes a moment later, and stays.
+
+    Method: the server stands still while writes are sent to it and cancelled; the ones who ask are waiting when it
+    goes on.
+    """
+    paths = [f"/cancelled-{number}" for number in range(20)]
+    async with client(own_etcd.address) as etcd:
+        for path in paths:
+            await etcd.commit([Create(path, b"before")])
+        own_etcd.pause()
+        writing = [asyncio.create_task(etcd.commit([Set(path, b"after", ANY_VERSION)])) for path in paths]
+        await calls_under_way(etcd, len(paths))
+        for write in writing:
+            write.cancel()
+        ended = await asyncio.gather(*writing, return_exceptions=True)
+        assert {type(each) for each in ended} == {asyncio.CancelledError}
+        asking = [asyncio.create_task(etcd.get(path)) for path in paths]
+        await asyncio.sleep(0)
+        own_etcd.resume()
+        found = [node.data for node in await asyncio.gather(*asking) if node is not None]
+        assert found == [b"after"] * len(paths)

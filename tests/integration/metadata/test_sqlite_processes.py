@@ -492,8 +492,10 @@ async def test_conflicts_inside_one_batch_fail_alone(uri: str) -> None:
 
 
 async def test_closing_ends_the_thread_and_the_session(uri: str) -> None:
+    before = set(threading.enumerate())
+
     def threads() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("quire-")]
+        return [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("quire-")]
 
     async with open_store(uri) as store:
         assert threads() == ["quire-sqlite-metadata.db"]

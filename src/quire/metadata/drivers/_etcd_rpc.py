@@ -6,11 +6,15 @@ by itself, but not among host names, and it would go on trusting a server whose 
 
 A request is handed to gRPC only when the channel is connected. So a call that waits in vain for a connection has sent
 nothing, and can say so; a request that was handed over and got no answer may have been carried out.
+
+etcd carries out the requests of one client in any order, and does not take back what it has begun. So a write whose
+caller is cancelled goes on to its end, and what this client asks next waits for it: whoever tidies up after a write
+that was cancelled finds what it made.
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 import grpc
@@ -89,6 +93,7 @@ class EtcdClient:
         self._endpoints = [_Endpoint(address) for address in self.servers]
         self._current = 0
         self._calls = 0  # Under way, streams not counted.
+        self._abandoned: set[asyncio.Task[Any]] = set()  # Writes that were sent, and whose callers were cancelled.
         self._closed = False
 
     def deadline(self, *, within_s: float = math.inf) -> float:
@@ -106,6 +111,8 @@ class EtcdClient:
         the request was sent and its answer is lost, and whatever else etcd's answer means.
         """
         timeouts = 0
+        if self._abandoned:  # With time left for the call itself: one of several servers may be silent.
+            await asyncio.wait(tuple(self._abandoned), timeout=self.left(deadline) / 2)
         while True:
             endpoint = await self._connected(deadline)
             patience_s = self.left(deadline)
@@ -130,7 +137,8 @@ class EtcdClient:
         remote = endpoint.channel.unary_unary(method.path, *method.codec())
         self._calls += 1
         try:
-            return cast(A, await remote(request, timeout=patience_s))
+            sent = remote(request, timeout=patience_s)
+            return cast(A, await sent if repeatable else await self._to_its_end(sent))
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
@@ -138,6 +146,22 @@ class EtcdClient:
             raise (StoreClosed(closed) if repeatable else MetadataOutcomeUnknown(closed)) from None
         finally:
             self._calls -= 1
+
+    async def _to_its_end(self, sent: Awaitable[Any]) -> Any:
+        """The answer to a write, which goes on without its caller."""
+        task = asyncio.create_task(_answer(sent), name="etcd write")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._abandoned.add(task)
+                task.add_done_callback(self._on_ended)
+            raise
+
+    def _on_ended(self, task: asyncio.Task[Any]) -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled():
+            task.exception()  # There is nobody to tell.
 
     async def open_stream(
         self, method: Method[Q, A], *, deadline: float, on_end: Callable[[], None] | None = None
@@ -198,9 +222,12 @@ class EtcdClient:
     async def aclose(self) -> None:
         """Close all channels. Calls still under way end with `StoreClosed`."""
         self._closed = True
-        interrupted = self._calls > 0
+        abandoned = tuple(self._abandoned)
+        interrupted = self._calls > 0 or abandoned
         for endpoint in self._endpoints:
             await endpoint.channel.close()
+        if abandoned:
+            await asyncio.wait(abandoned)
         if interrupted:
             # gRPC's core reports a moment later that these calls are over, and has to find the event loop open.
             await self._clock.sleep(_SETTLE_S)
@@ -254,6 +281,10 @@ class Stream(Generic[Q, A]):
     def close(self) -> None:
         self._endpoint.streams.discard(self)
         self._call.cancel()
+
+
+async def _answer(sent: Awaitable[Any]) -> Any:
+    return await sent
 
 
 def _is_cancelled() -> bool:
