@@ -13,11 +13,13 @@ from tests.simulation.replication.world import name_of
 from tests.unit.replication.repair_world import QUIET, World, on_world
 
 from quire.errors import BookieUnavailable, QuireError
+from quire.ledger.client import LedgerClient
 from quire.ledger.placing import PlacementSettings
 from quire.ledger.writer import LedgerWriter
 from quire.metadata.driver import Children
 from quire.replication.autorecovery import Roles
 from quire.replication.worker import Worker
+from quire.testing import SimBookie
 from quire.types import EntryId, LedgerId, LedgerState, Quorum
 
 REPAIRS = Roles(audits=False, repairs=True)
@@ -29,6 +31,15 @@ async def is_whole(world: World, ledger_id: int) -> bool:
         listing = await world.cluster.bookies.listing()
         stored = await world.cluster.ledgers.read(ledgers.id_of(ledger_id))
         return await check_whole(ledgers, stored, listing.writable | listing.readonly) is None
+
+
+async def marked_ledger(world: World, ledgers: LedgerClient, entries: int, *, size: int) -> tuple[LedgerId, SimBookie]:
+    """One that lacks the copies of a bookie, which is lost, and is marked for that."""
+    ledger_id = await world.ledger(ledgers, entries, size=size)
+    victim = await world.member(ledger_id)
+    await world.lose(victim)
+    await world.marks.mark(ledger_id, [name_of(victim)])
+    return ledger_id, victim
 
 
 def test_a_lost_bookie_is_replaced_and_the_new_one_has_everything() -> None:
@@ -72,10 +83,7 @@ def test_with_no_other_bookie_one_that_lives_gets_back_what_it_lacks() -> None:
 def test_copies_go_no_faster_than_they_may() -> None:
     async def check(world: World) -> None:
         async with world.ledgers("writer") as ledgers:
-            ledger_id = await world.ledger(ledgers, 20, size=10_000)
-            victim = await world.member(ledger_id)
-            await world.lose(victim)
-            await world.marks.mark(ledger_id, [name_of(victim)])
+            ledger_id, victim = await marked_ledger(world, ledgers, 20, size=10_000)
             async with world.autorecovery(roles=REPAIRS, bytes_per_s=10_000.0):
                 await asyncio.sleep(10.0)
                 assert await world.names(ledger_id, victim)
@@ -103,10 +111,7 @@ def test_entries_of_a_ledger_that_is_deleted_while_it_is_copied_are_not_missed()
 
     async def check(world: World) -> None:
         async with world.ledgers("writer") as ledgers:
-            ledger_id = await world.ledger(ledgers, 60, size=100_000)
-            victim = await world.member(ledger_id)
-            await world.lose(victim)
-            await world.marks.mark(ledger_id, [name_of(victim)])
+            ledger_id, _ = await marked_ledger(world, ledgers, 60, size=100_000)
             async with world.autorecovery(roles=REPAIRS, bytes_per_s=200_000.0) as autorecovery:
                 await asyncio.sleep(5.0)
                 assert autorecovery.metrics.entries_written.value > 0, "it has begun"
@@ -263,10 +268,7 @@ def test_a_worker_with_enough_ledgers_that_have_to_wait_leaves_the_store_alone()
 def test_a_worker_that_dies_half_way_leaves_nothing_that_hurts_the_next_one() -> None:
     async def check(world: World) -> None:
         async with world.ledgers("writer") as ledgers:
-            ledger_id = await world.ledger(ledgers, 20, size=10_000)
-            victim = await world.member(ledger_id)
-            await world.lose(victim)
-            await world.marks.mark(ledger_id, [name_of(victim)])
+            ledger_id, victim = await marked_ledger(world, ledgers, 20, size=10_000)
             async with world.autorecovery("autorecovery0", REPAIRS, bytes_per_s=20_000.0):
                 await asyncio.sleep(5.0)
                 await world.crash_client("autorecovery0")
