@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.zookeeper import ZooKeeperServer
 
 # Shells have what they start in the background ignore Ctrl-C, and so would all that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -17,7 +17,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("quire", settings(deadline=None, print_blob=True))
 settings.load_profile("quire")
 
-pytest_plugins = ["pytester", "tests.spark.session"]  # For the tests of our own plug-in, and the fixture `spark`.
+# For the tests of our own plug-in, and the fixture `spark`.
+pytest_plugins = ["pytester", "tests.support.spark.session"]
 
 
 @pytest.fixture(scope="session")

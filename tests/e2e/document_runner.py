@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.documents import ANY_LINES, ANYTHING, Block, Step, steps
 from tests.e2e.terminal import Terminal
+from tests.support.documents import ANY_LINES, ANYTHING, Block, Step, steps
 
 _STEP_S: Final = 180.0  # A program on Spark starts a JVM first.
 _MAIN: Final = ""

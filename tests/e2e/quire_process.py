@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from tests.servers.becoming import at_terminal
-from tests.waiting import eventually
+from tests.support.servers.becoming import at_terminal
+from tests.support.waiting import eventually
 
 _LONGEST_S = 60
 

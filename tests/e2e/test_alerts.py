@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import pytest
-from tests.e2e.monitored import Alert, alerts
-from tests.e2e.promql import Series, evaluate
+from tests.support.monitoring.monitored import Alert, alerts
+from tests.support.monitoring.promql import Series, evaluate
 
 MINUTE_S: Final = 60.0
 BEGIN: Final = 20  # The minute in which something happens.

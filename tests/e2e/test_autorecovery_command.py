@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.servers.local_cluster import LocalCluster, quire_command
-from tests.waiting import eventually
+from tests.support.servers.local_cluster import LocalCluster, quire_command
+from tests.support.waiting import eventually
 
 
 async def test_quire_up_repairs_and_the_commands_show_and_steer_it(tmp_path: Path) -> None:

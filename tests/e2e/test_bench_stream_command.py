@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.processes import below, is_running, kill
-from tests.waiting import eventually
+from tests.support.processes import below, is_running, kill
+from tests.support.waiting import eventually
 
 
 def bench(*args: str, code: int = 0, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 from quire.telemetry.names import DECLARED
 

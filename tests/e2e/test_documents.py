@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 from tests.e2e.document_runner import Reader
-from tests.e2e.documents import ROOT, Block, blocks, read_blocks, steps
 from tests.e2e.terminal import on_screen
-from tests.servers.etcd import EtcdServer
-from tests.servers.ports import free_port
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.support.documents import ROOT, Block, blocks, read_blocks, steps
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.ports import free_port
+from tests.support.servers.zookeeper import ZooKeeperServer
 
 from quire.metadata import MetadataStore, open_store
 from quire.protocol.quorum import is_covered, write_sets
@@ -95,7 +95,7 @@ def test_make_knows_the_commands_of_the_readme() -> None:
 
 
 def test_a_document_cannot_hide_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.e2e.documents.ROOT", tmp_path)
+    monkeypatch.setattr("tests.support.documents.ROOT", tmp_path)
     for text in (
         "Do:\n\n    quire up\n",
         "- Do:\n  ```console\n  $ quire up\n  ```\n",

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 from tests.e2e.document_runner import Reader
-from tests.e2e.documents import ROOT, read_blocks
-from tests.servers.ports import free_port
+from tests.support.documents import ROOT, read_blocks
+from tests.support.servers.ports import free_port
 
 from quire.proxy.gateway.app import paths
 from quire.proxy.gateway.handlers import Handlers

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.documents import ROOT, blocks
 from tests.e2e.test_bookie_command import Running
-from tests.waiting import eventually
+from tests.support.documents import ROOT, blocks
+from tests.support.waiting import eventually
 
 import quire
 from quire.errors import LedgerFenced, NoSuchLedger, NotEnoughBookies

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from tests.e2e.quire_process import Commands
-from tests.servers.local_cluster import LocalCluster, quire_command, wait_gone
-from tests.waiting import eventually
+from tests.support.servers.local_cluster import LocalCluster, quire_command, wait_gone
+from tests.support.waiting import eventually
 
 from quire.app.processes import mark_of
 

@@ -7,7 +7,7 @@ import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from tests.servers.local_cluster import LocalCluster
+from tests.support.servers.local_cluster import LocalCluster
 
 import quire
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.servers.local_cluster import LocalCluster, environment, quire_command
-from tests.servers.ports import free_port
+from tests.support.servers.local_cluster import LocalCluster, environment, quire_command
+from tests.support.servers.ports import free_port
 
 # What Python loads first: the system says that 100 MiB of 100 GiB are free.
 _NEARLY_FULL = """
@@ -38,7 +38,7 @@ def refused(folder: Path, *arguments: str, variables: Mapping[str, str] | None =
 @contextmanager
 def embedded_program(data: Path) -> Iterator[int]:
     """A program that has a log open in the folder. Yields its process."""
-    command = [sys.executable, "-m", "tests.integration.embedded.program", str(data), "hold"]
+    command = [sys.executable, "-m", "tests.support.programs.embedded", str(data), "hold"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         try:
             assert program.stdout is not None
@@ -145,18 +145,18 @@ def test_a_folder_that_a_program_has_open(tmp_path: Path) -> None:
     data = tmp_path / "quire-data"
     with embedded_program(data) as pid:
         sentence, hint = refused(tmp_path, "up")
-        assert sentence == f"the folder '{data}' is in use by program.py (process {pid})"
+        assert sentence == f"the folder '{data}' is in use by embedded.py (process {pid})"
         assert hint == "End that program, or name another folder with --data; then let it connect to the cluster."
 
         status = json.loads(
             quire_command("status", "--data=quire-data", "--json", folder=tmp_path, state=tmp_path, code=1)
         )
         assert status["running"] is False
-        assert status["message"] == f"no local cluster runs in '{data}': it is open in program.py (process {pid})"
+        assert status["message"] == f"no local cluster runs in '{data}': it is open in embedded.py (process {pid})"
         assert status["hint"] == "End that program to start one there."
 
         sentence, hint = refused(tmp_path, "down", "--data", "quire-data")
-        assert sentence == f"the folder '{data}' is open in program.py (process {pid}), which is no local cluster"
+        assert sentence == f"the folder '{data}' is open in embedded.py (process {pid}), which is no local cluster"
         assert hint == "End that program."
 
 

@@ -9,11 +9,11 @@ from typing import Final
 
 import pytest
 from prometheus_client import generate_latest
-from tests.e2e.documents import ROOT
-from tests.e2e.monitored import QUIET, RUNBOOKS, alerts, dashboard_queries, dashboards, samples
-from tests.integration.app.small_bookies import SmallCluster, small_cluster
-from tests.servers.local_cluster import LocalCluster
-from tests.waiting import eventually
+from tests.support.documents import ROOT
+from tests.support.monitoring.monitored import QUIET, RUNBOOKS, alerts, dashboard_queries, dashboards, samples
+from tests.support.servers.local_cluster import LocalCluster
+from tests.support.servers.small_bookies import SmallCluster, small_cluster
+from tests.support.waiting import eventually
 
 from quire.replication.autorecovery import Autorecovery, open_autorecovery
 from quire.replication.settings import AutorecoverySettings

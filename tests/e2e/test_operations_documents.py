@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 from tests.e2e.document_runner import Reader
-from tests.e2e.documents import ROOT, Block, read_blocks, steps
-from tests.servers.ports import free_port
+from tests.support.documents import ROOT, Block, read_blocks, steps
+from tests.support.servers.ports import free_port
 
 REPLACING: Final = "docs/operate/replace-a-bookie.md"
 ON_A_CLUSTER: Final = [

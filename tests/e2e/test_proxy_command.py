@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.servers.local_cluster import LocalCluster, environment, quire_command
-from tests.waiting import eventually
+from tests.support.servers.local_cluster import LocalCluster, environment, quire_command
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

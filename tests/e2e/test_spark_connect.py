@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.quire_process import Commands
-from tests.spark.connect import ConnectServer
+from tests.support.spark.connect import ConnectServer
 
 from quire.testing import LocalCluster
 
@@ -27,7 +27,7 @@ def test_a_remote_session_reads_and_writes_streams(quire_cluster: LocalCluster, 
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     with ConnectServer(tmp_path / "server") as server:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.connect_client", server.url, quire_cluster.uri, str(tmp_path)],
+            [sys.executable, "-m", "tests.support.spark.connect_client", server.url, quire_cluster.uri, str(tmp_path)],
             env=environment,
             capture_output=True,
             text=True,

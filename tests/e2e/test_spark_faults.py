@@ -3,7 +3,7 @@
 A master and two workers, three bookies, the driver: each is a process of its own, and each executor a JVM below its
 worker. A driver that was killed is started again from its checkpoint, and writes in another mode
 than the one before: batches as segments, as entries, and some as these and some as those. All the while a reader
-follows the stream, and checks that it never meets half a batch (`tests/spark/live_batches.py`).
+follows the stream, and checks that it never meets half a batch (`tests/support/spark/live_batches.py`).
 
 `QUIRE_SPARK_ROUNDS` says how many times something is killed; `QUIRE_SPARK_SEED` repeats what a run did, as far as
 processes let it. Python's workers alone are killed in `tests/integration/spark/test_sink_kills.py`.
@@ -20,13 +20,13 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
-from tests.integration.spark.logs import FolderLog
-from tests.processes import below, kill
-from tests.servers.local_cluster import LocalCluster
-from tests.spark.batch_driver import size_of
-from tests.spark.live_batches import BatchesInOrder, LiveBatches
-from tests.spark.standalone import StandaloneCluster
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.processes import below, kill
+from tests.support.servers.local_cluster import LocalCluster
+from tests.support.spark.batch_driver import size_of
+from tests.support.spark.live_batches import BatchesInOrder, LiveBatches
+from tests.support.spark.logs import FolderLog
+from tests.support.spark.standalone import StandaloneCluster
+from tests.support.waiting import at_a_random_moment, eventually
 
 from quire.spark.client_cache import borrowed
 
@@ -41,7 +41,7 @@ KINDS = [*islice(cycle(("executor", "executors", "executor", "driver", "executor
 
 
 class Driver:
-    """The process of `tests.spark.batch_driver`, with its JVM and its helpers."""
+    """The process of `tests.support.spark.batch_driver`, with its JVM and its helpers."""
 
     def __init__(self, uri: str, spark: StandaloneCluster, folder: Path) -> None:
         self._uri, self._spark, self.folder = uri, spark, folder
@@ -55,7 +55,7 @@ class Driver:
         conf = [f"{name}={value}" for name, value in {**self._spark.settings, "spark.driver.memory": "1g"}.items()]
         with (self.folder / "driver.log").open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.batch_driver", *words, *conf],
+                [sys.executable, "-m", "tests.support.spark.batch_driver", *words, *conf],
                 env=self._spark.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.spark.session import worker_python
+from tests.support.spark.session import worker_python
 
 from quire.testing import LocalCluster
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.e2e.quire_process import Commands, hear, hear_errors
-from tests.processes import below, kill
-from tests.servers.local_cluster import wait_gone
-from tests.servers.s3 import KEYS, S3Server
-from tests.waiting import eventually
+from tests.support.processes import below, kill
+from tests.support.servers.local_cluster import wait_gone
+from tests.support.servers.s3 import KEYS, S3Server
+from tests.support.waiting import eventually
 
 from quire.testing import LocalCluster
 

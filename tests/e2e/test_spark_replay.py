@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.integration.spark.logs import folder_log
+from tests.support.spark.logs import folder_log
 from typer.testing import CliRunner
 
 from quire.cli.main import app

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.servers.local_cluster import LocalCluster
-from tests.spark.round_trip import expected
-from tests.spark.standalone import StandaloneCluster
+from tests.support.servers.local_cluster import LocalCluster
+from tests.support.spark.round_trip import expected
+from tests.support.spark.standalone import StandaloneCluster
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
 
@@ -29,7 +29,7 @@ def test_every_record_comes_through_once_and_in_order(tmp_path: Path) -> None:
         conf = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
         size = ["--records", str(RECORDS), "--folder", str(tmp_path)]
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.round_trip", direct, spark.master, *size, *conf],
+            [sys.executable, "-m", "tests.support.spark.round_trip", direct, spark.master, *size, *conf],
             env=spark.environment,
             capture_output=True,
             text=True,

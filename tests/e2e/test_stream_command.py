@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.quire_process import Commands, hear, hear_errors, say
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 import quire
 

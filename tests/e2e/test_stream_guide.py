@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.documents import ROOT, blocks
-from tests.integration.bookie.bookie_process import new_cluster
-from tests.integration.ledger.processes import BookieProcess
-from tests.waiting import eventually
+from tests.support.documents import ROOT, blocks
+from tests.support.servers.killable import BookieProcess
+from tests.support.servers.sqlite_bookie import new_cluster
+from tests.support.waiting import eventually
 
 import quire
 from quire.errors import QuireError

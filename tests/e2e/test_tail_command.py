@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from tests.e2e.quire_process import Commands, hear, hear_errors, say
-from tests.integration.bookie.bookie_process import new_cluster
-from tests.integration.ledger.processes import BookieProcess
-from tests.servers.local_cluster import LocalCluster
-from tests.servers.ports import free_port
-from tests.waiting import eventually
+from tests.support.servers.killable import BookieProcess
+from tests.support.servers.local_cluster import LocalCluster
+from tests.support.servers.ports import free_port
+from tests.support.servers.sqlite_bookie import new_cluster
+from tests.support.waiting import eventually
 
 from quire.app.running import announced
 from quire.runtime import real_runtime

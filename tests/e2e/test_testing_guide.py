@@ -1,7 +1,7 @@
 """The guide to testing: each of its programs is a test file of a user, and passes."""
 
 import pytest
-from tests.e2e.documents import ROOT, blocks
+from tests.support.documents import ROOT, blocks
 
 from quire.testing import EmbeddedLog, LocalCluster
 

@@ -28,7 +28,7 @@ from quire.codec.wire.v3_messages import (
     StartTlsRequest,
 )
 from quire.types import EntryId, LedgerId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     KEY,
     LAST,
     LEDGER,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.integration.certificates import Certificates
+from tests.support.certificates import Certificates
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 

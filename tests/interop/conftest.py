@@ -14,7 +14,7 @@ from tests.interop.peer import ApacheCluster, JavaPeer
 from tests.interop.raw_stream import RawStreams, raw_streams
 from tests.interop.shell import BookieShell
 from tests.interop.stream_peer import JavaNamespace, NamespaceSite, OpenNamespace, bind, connect_namespace
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.support.servers.zookeeper import ZooKeeperServer
 
 OpenClient = Callable[..., Awaitable[JavaLedgerClient]]
 

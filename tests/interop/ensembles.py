@@ -12,9 +12,9 @@ import pytest
 
 from quire.metadata import init_cluster, open_store, parse_uri
 from quire.runtime import real_runtime
-from tests.servers.apache_bookie import ApacheBookie, Storage
-from tests.servers.bookie_process import BookieProcess
-from tests.servers.quire_bookie import QuireBookie
+from tests.support.servers.apache_bookie import ApacheBookie, Storage
+from tests.support.servers.bookie_process import BookieProcess
+from tests.support.servers.quire_bookie import QuireBookie
 
 # Kinds of their own, each with bookies of both makers: metadata in the layout of that name.
 _OTHER_LAYOUTS: Final = ("flat", "longhierarchical")

@@ -14,7 +14,7 @@ from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import EntryCodec
 from quire.types import DigestType, LedgerId
 from tests.interop.peer import JavaPeer
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 Wire = Literal[2, 3]
 

@@ -10,7 +10,7 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.settings import LedgerSettings
 from quire.ledger.writer import LedgerWriter
 from tests.interop.ledger_client import Entry, Payloads, Secret
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.waiting import at_a_random_moment, eventually
 
 _Writer = TypeVar("_Writer", LedgerWriter, AdvancedWriter)
 

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.interop.jvm import java_command
+from tests.support.servers.jvm import java_command
 
 ANSWER_WITHIN_S = 60.0
 

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.interop.jvm import java_command
+from tests.support.servers.jvm import java_command
 
 _ENDS_WITHIN_S = 60.0
 

@@ -8,7 +8,7 @@ from quire.types import DLSN
 from tests.interop.ledger_client import Payloads, text
 from tests.interop.peer import JavaPeer
 from tests.interop.stream_facts import JavaRecord, StreamProgress, dlsn_of
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 READ_WITHIN_S: Final = 20.0
 

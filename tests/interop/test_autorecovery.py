@@ -18,9 +18,9 @@ from quire.runtime import real_runtime
 from quire.types import BookieId, LedgerId, LedgerMetadata
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.shell import BookieShell
-from tests.servers.apache_autorecovery import apache_autorecovery
 from tests.simulation.replication.proof import check_whole
-from tests.waiting import eventually
+from tests.support.servers.apache_autorecovery import apache_autorecovery
+from tests.support.waiting import eventually
 
 ENTRIES = [b"entry %d" % number * 20 for number in range(40)]
 SETTINGS = AutorecoverySettings(open_ledger_grace_s=1.0, failed_ledger_backoff_s=16.0, failure_pause_s=0.5, idle_s=2.0)

@@ -19,10 +19,10 @@ from tests.interop.conftest import Site
 from tests.interop.ensembles import Bookies
 from tests.interop.shell import BookieShell
 from tests.interop.test_autorecovery import SETTINGS, Scene, scene
-from tests.servers.apache_autorecovery import apache_autorecovery
-from tests.servers.apache_bookie import ApacheBookie
-from tests.servers.bookie_process import BookieProcess
-from tests.servers.quire_bookie import QuireBookie
+from tests.support.servers.apache_autorecovery import apache_autorecovery
+from tests.support.servers.apache_bookie import ApacheBookie
+from tests.support.servers.bookie_process import BookieProcess
+from tests.support.servers.quire_bookie import QuireBookie
 
 _SHELL_S = 300.0  # The command waits half a minute before it looks for the first time.
 

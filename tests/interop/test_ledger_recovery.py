@@ -10,7 +10,7 @@ from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.ledger_client import SHUT_OUT, Payloads, Secret, Wire, await_entries, java_shut_out
 from tests.interop.peer import JavaError
-from tests.servers.bookie_process import BookieProcess
+from tests.support.servers.bookie_process import BookieProcess
 
 both_wires = pytest.mark.parametrize("wire", [2, 3], ids=["v2", "v3"])
 

@@ -8,7 +8,7 @@ import pytest
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.ledger_client import JavaLedger, Payloads, Secret, Tail, Wire, await_entries, follow
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 POLL_MS = 20_000  # Much longer than any test takes: whoever waits for it in vain is noticed.
 LONG_READS = {"readEntryTimeoutSec": 30}  # Java gives up a read after 5 s by default, and so a long poll too.

@@ -8,7 +8,7 @@ from quire.types import EntryId
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.ledger_client import JavaLedger, JavaLedgerClient, Payloads, Secret, Wire, await_entries
-from tests.servers.bookie_process import BookieProcess
+from tests.support.servers.bookie_process import BookieProcess
 
 SECRET = Secret()
 WRITTEN_BETWEEN = 100  # Entries that are acknowledged before anything else happens.

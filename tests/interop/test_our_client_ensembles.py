@@ -11,7 +11,7 @@ from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.ledger_client import JavaLedger, Payloads, Secret, await_entries, follow
 from tests.interop.our_client import PIPELINED, await_acknowledged, keep_writing
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SECRET = Secret()
 WRITTEN_BETWEEN = 100  # Entries that are acknowledged before anything else happens.

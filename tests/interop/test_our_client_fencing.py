@@ -11,15 +11,15 @@ import pytest
 
 from quire.errors import LedgerFenced
 from quire.ledger.client import open_ledgers
-from tests.integration.ledger.diary import all_lines, note
-from tests.integration.ledger.processes import ClientProcess
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.ledger_client import Payloads, Secret, Wire, await_entries, java_shut_out, mortal_client
 from tests.interop.our_client import INFLIGHT_MAX, PIPELINED, await_acknowledged, keep_writing, read_all, shut_out
 from tests.interop.peer import JavaPeer
-from tests.ledgers.history import NO_LEDGER, LedgerHistory
-from tests.waiting import eventually
+from tests.support.diary import all_lines, note
+from tests.support.ledgers.history import NO_LEDGER, LedgerHistory
+from tests.support.servers.killable import ClientProcess
+from tests.support.waiting import eventually
 
 ACKNOWLEDGED = 200
 

@@ -8,7 +8,7 @@ from quire.types import EntryId
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.ledger_client import Payloads, Secret, Tail
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SECRET = Secret()
 POLL_S = 20.0  # Much longer than any test takes: whoever waits for it in vain is noticed.

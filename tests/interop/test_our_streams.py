@@ -30,14 +30,14 @@ from quire.stream.segments import StreamSegments
 from quire.stream.settings import StreamSettings
 from quire.stream.start import Txid
 from quire.types import DLSN, INITIAL_DLSN
-from tests.integration.stream.failover_client import STREAM as WRITTEN_UNTIL_KILLED
 from tests.interop.ensembles import kinds
 from tests.interop.ledger_client import Payloads
 from tests.interop.peer import JavaError, JavaPeer
 from tests.interop.stream_facts import JavaRecord, as_java
 from tests.interop.stream_handles import await_records
 from tests.interop.stream_peer import PROMPT, NamespaceSite, OpenNamespace, bind, binding_bytes, mortal_namespace
-from tests.waiting import eventually
+from tests.support.programs.failover_client import STREAM as WRITTEN_UNTIL_KILLED
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 PAYLOADS = Payloads("written by either")
@@ -243,7 +243,7 @@ async def test_a_java_writer_recovers_what_our_killed_writer_left(
     async with ours() as client:
         await client.create_stream(WRITTEN_UNTIL_KILLED)
         diary = tmp_path / "diary"
-        command = [sys.executable, "-m", "tests.integration.stream.failover_client"]
+        command = [sys.executable, "-m", "tests.support.programs.failover_client"]
         words = ["--uri", namespace.uri, "--author", "w1", "--diary", str(diary)]
         process = subprocess.Popen([*command, *words], cwd=ROOT)  # noqa: ASYNC220 - it returns at once
         try:

@@ -21,7 +21,7 @@ from quire.types import DLSN
 from tests.interop.ensembles import kinds
 from tests.interop.stream_facts import JavaRecord
 from tests.interop.stream_peer import PROMPT, JavaStream, NamespaceSite, OpenNamespace
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 STREAM = "orders"
 OWNER = pb.Owner(host="127.0.0.1", port=4100)

@@ -12,7 +12,7 @@ from tests.interop.ledger_client import Payloads
 from tests.interop.peer import JavaError
 from tests.interop.raw_stream import PASSWORD, RawStreams, check_segments
 from tests.interop.stream_peer import PROMPT, NamespaceSite, OpenNamespace
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PAYLOADS = Payloads("written by Java")
 

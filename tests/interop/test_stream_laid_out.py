@@ -30,7 +30,7 @@ from tests.interop.raw_stream import (
 )
 from tests.interop.stream_facts import JavaRecord
 from tests.interop.stream_peer import PROMPT, NamespaceSite, OpenNamespace, connect_namespace
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PAYLOADS = Payloads("laid out by us")
 

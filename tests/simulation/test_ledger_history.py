@@ -7,9 +7,9 @@ import pytest
 
 from quire.testing import SimBookie, Simulation, sim_cluster, simulate
 from quire.types import EntryId, Fragment, LedgerMetadata, LedgerState, Quorum, bookie_id
-from tests.ledgers.history import LedgerHistory, check
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.ledgers.world import World
+from tests.support.ledgers.history import LedgerHistory, check
 
 ENTRIES = [b"one", b"two", b"three"]
 ONE, TWO, THREE, FOUR = map(EntryId, range(4))

@@ -1,7 +1,7 @@
 """Replicated ledgers while bookies, clients, disks, the network and the metadata fail: they keep their promises.
 
 The real client and real bookies run in one thread; see `tests/simulation/ledgers` for what happens to them and
-`tests/ledgers/history.py` for what is proven afterwards. `QUIRE_SEEDS` says how many runs there are in all.
+`tests/support/ledgers/history.py` for what is proven afterwards. `QUIRE_SEEDS` says how many runs there are in all.
 """
 
 import os

@@ -36,8 +36,8 @@ from quire.stream.uri import parse_stream_uri
 from quire.testing import Simulation, sim_tree, simulate
 from quire.types import DLSN, EntryId, Lssn
 from tests.simulation.test_stream_readers import Run, after, check, trouble, write
-from tests.streams.cluster import SETTINGS, stream_cluster
-from tests.streams.raw import RawStream
+from tests.support.streams.cluster import SETTINGS, stream_cluster
+from tests.support.streams.raw import RawStream
 
 SEEDS = 50
 _TIME_LIMIT_S = 3000.0

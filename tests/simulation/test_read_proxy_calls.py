@@ -11,7 +11,7 @@ from quire.rpc.serving.methods import COMMIT_POSITION, FETCH, LIST_STREAMS, READ
 from quire.rpc.serving.transport import Channel
 from quire.testing.sim_calls import SimTransport, bind_sim
 from quire.types import EntryId, Lssn
-from tests.unit.proxy.read.read_world import LATEST, STREAM, World, at, numbered, on_proxy
+from tests.support.proxies.read_world import LATEST, STREAM, World, at, numbered, on_proxy
 
 
 async def served(world: World) -> Channel:

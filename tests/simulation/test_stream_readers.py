@@ -26,8 +26,8 @@ from quire.stream.reader import StreamReader, open_stream_reader
 from quire.stream.start import Start, Txid
 from quire.testing import Simulation, sim_tree, simulate
 from quire.types import DLSN, NO_ENTRY
-from tests.streams.cluster import SETTINGS, StreamCluster, stream_cluster
-from tests.streams.raw import RawSegment, RawStream
+from tests.support.streams.cluster import SETTINGS, StreamCluster, stream_cluster
+from tests.support.streams.raw import RawSegment, RawStream
 
 SEEDS = 50
 _TIME_LIMIT_S = 3000.0

@@ -1,7 +1,7 @@
 """Streams while writers, readers, bookies, disks, the network and the metadata fail: they keep their promises.
 
 The real client and real bookies run in one thread; see `tests/simulation/streams` for what happens to them and
-`tests/streams/proof.py` for what is proven afterwards. `QUIRE_SEEDS` says how many runs there are in all.
+`tests/support/streams/proof.py` for what is proven afterwards. `QUIRE_SEEDS` says how many runs there are in all.
 """
 
 import os

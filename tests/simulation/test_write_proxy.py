@@ -25,7 +25,7 @@ from quire.rpc.serving import methods
 from quire.rpc.serving.results import is_not_applied
 from quire.rpc.serving.transport import Channel
 from quire.testing.sim_calls import SimTransport
-from tests.unit.proxy.write.proxy_world import PORT, SETTINGS, STREAMS, World, once, places, run_world
+from tests.support.proxies.write_world import PORT, SETTINGS, STREAMS, World, once, places, run_world
 
 SEEDS = int(os.environ.get("QUIRE_SEEDS") or (2000 if os.environ.get("QUIRE_TEST_LONG") else 40))
 CHUNK = 5

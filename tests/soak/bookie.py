@@ -26,8 +26,8 @@ from quire.metadata import Cluster, open_cluster
 from quire.rpc import AddAnswers, BookieChannel
 from quire.runtime import real_runtime
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
-from tests.integration.bookie.bookie_process import BOOKIE, BookieProcess, new_cluster
-from tests.servers.ports import free_port
+from tests.support.servers.ports import free_port
+from tests.support.servers.sqlite_bookie import BOOKIE, BookieProcess, new_cluster
 
 KEY = master_key(b"")
 LEDGERS_ALIVE = 40

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from tests.processes import below, is_running, sent
+from tests.support.processes import below, is_running, sent
 
 _BETWEEN_S: Final = (6.0, 16.0)
 _STALLS_S: Final = (0.3, 0.6, 1.0)

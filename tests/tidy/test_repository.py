@@ -66,9 +66,8 @@ def test_no_error_is_swallowed_whole() -> None:
 
 
 def test_tests_wait_for_conditions_and_are_never_skipped() -> None:
-    """Letting real time pass is for `tests/waiting.py`, and for servers that start; simulations own their time. A skip
-    hides a missing part.
-    """
+    """Real time passes in `support/waiting.py` and while servers start; simulations own their time. A skip hides a
+    missing part."""
     skips = re.compile(r"pytest\.skip|mark\.skip|mark\.xfail|importorskip")
     sleeps = re.compile(r"time\.sleep\(|asyncio\.sleep\((?!0\))")
     found = []

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from tests.unit.stream.namespace_world import SETTINGS, STORE, URI, World, in_namespace
+from tests.support.streams.namespace_world import SETTINGS, STORE, URI, World, in_namespace
 
 import quire
 from quire.client import Client, connect

@@ -7,8 +7,8 @@ from uuid import uuid4
 import pytest
 
 from quire.cold import ColdStore, ColdStores
-from tests.servers.s3 import KEYS, S3Server
-from tests.servers.webhdfs import WebHdfsServer
+from tests.support.servers.s3 import KEYS, S3Server
+from tests.support.servers.webhdfs import WebHdfsServer
 
 KINDS = ("memory", "file", "s3", "webhdfs")
 

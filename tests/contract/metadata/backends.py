@@ -17,8 +17,8 @@ from quire.metadata.drivers.memory import MemoryDriver, MemoryTree
 from quire.metadata.drivers.sqlite import SqliteDriver
 from quire.metadata.registry import load_driver
 from quire.runtime import real_runtime
-from tests.servers.link import Link
-from tests.waiting import eventually
+from tests.support.servers.link import Link
+from tests.support.waiting import eventually
 
 SESSION_TIMEOUT_S = 2.0
 

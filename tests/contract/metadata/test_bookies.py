@@ -20,7 +20,7 @@ from quire.runtime import real_runtime
 from quire.types import BookieId
 from tests.contract.metadata.backends import Backend, expire
 from tests.contract.metadata.clusters import new_cluster
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 BK1, BK2, FOUR = BookieId("bk1:3181"), BookieId("bk2:3181"), BookieId("bookie-four")
 

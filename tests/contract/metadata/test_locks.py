@@ -8,7 +8,7 @@ from quire.errors import LockLost, NoSuchNode
 from quire.metadata import ANY_VERSION, MetadataStore, Set, hold_lock, lock_owners
 from quire.runtime import SystemRng
 from tests.contract.metadata.backends import Backend, expire
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 RNG = SystemRng()
 

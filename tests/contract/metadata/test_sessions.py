@@ -7,7 +7,7 @@ import pytest
 from quire.errors import MetadataOutcomeUnknown, ParentIsEphemeral, SessionExpired, StoreClosed
 from quire.metadata import ANY_VERSION, MetadataStore, SessionEvent, SessionWatch
 from tests.contract.metadata.backends import Backend, expire
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 async def wait_for(session: SessionWatch, event: SessionEvent) -> None:

@@ -8,7 +8,7 @@ import pytest
 from quire.errors import StoreClosed
 from quire.metadata import ANY_VERSION, MetadataStore, Watch
 from tests.contract.metadata.backends import Backend, expire
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

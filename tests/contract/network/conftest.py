@@ -6,7 +6,7 @@ import pytest
 
 from quire.runtime import AsyncioNetwork, LocalNetwork, Network
 from quire.testing import Simulation, simulate
-from tests.contract.network.checks import NETWORKS, Check, OnNetwork
+from tests.support.network_checks import NETWORKS, Check, OnNetwork
 
 REAL: dict[str, type[Network]] = {"asyncio": AsyncioNetwork, "local": LocalNetwork}
 

@@ -7,7 +7,7 @@ import pytest
 
 from quire.runtime import Network
 from quire.runtime.network import write_parts
-from tests.contract.network.checks import (
+from tests.support.network_checks import (
     DEADLINE_S,
     LOOPBACK,
     NETWORKS,

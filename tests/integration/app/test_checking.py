@@ -32,8 +32,8 @@ from quire.stream.staging import stage
 from quire.stream.uri import parse_stream_uri
 from quire.testing.local import LocalCluster, local_cluster
 from quire.types import BookieId, EntryId, LedgerId
-from tests.integration.app.small_bookies import SmallCluster, small_cluster
-from tests.waiting import eventually
+from tests.support.servers.small_bookies import SmallCluster, small_cluster
+from tests.support.waiting import eventually
 
 
 class Yesterday(AsyncioClock):

@@ -13,8 +13,8 @@ from quire.cli.main import app
 from quire.errors import WrongDisk
 from quire.metadata import ANY_VERSION
 from quire.types import BookieId, Fragment, LedgerId
-from tests.integration.app.small_bookies import SmallCluster, small_cluster
-from tests.waiting import eventually
+from tests.support.servers.small_bookies import SmallCluster, small_cluster
+from tests.support.waiting import eventually
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from quire.app.followed_file import followed_file
 from quire.errors import InvalidArgument
 from quire.runtime.clock import AsyncioClock
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 class Script(AsyncioClock):

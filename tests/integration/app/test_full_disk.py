@@ -5,8 +5,8 @@ from pathlib import Path
 import quire
 from quire.bookie.bookie import Bookie
 from quire.types import BookieId, LedgerId
-from tests.integration.app.small_bookies import SmallCluster, small_cluster
-from tests.waiting import eventually
+from tests.support.servers.small_bookies import SmallCluster, small_cluster
+from tests.support.waiting import eventually
 
 DISK = 20 << 20  # Of which a twentieth, 1 MiB, is the limit.
 ENTRY = bytes(range(256)) * 64

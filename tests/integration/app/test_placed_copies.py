@@ -6,8 +6,8 @@ from pathlib import Path
 
 import quire
 from quire.types import LedgerId
-from tests.integration.app.small_bookies import SmallCluster, small_cluster
-from tests.waiting import eventually
+from tests.support.servers.small_bookies import SmallCluster, small_cluster
+from tests.support.waiting import eventually
 
 SETTINGS = ("recovery.placement_check_interval_s=1", "recovery.mark_misplaced=true", "recovery.idle_s=0.5")
 

@@ -24,7 +24,7 @@ from quire.errors import (
     QuireError,
 )
 from quire.runtime import DiskUsage, OsDisk, Runtime, StrPath, real_runtime
-from tests.servers.ports import free_port
+from tests.support.servers.ports import free_port
 
 MIB = 1 << 20
 DEADLINE_S = 60.0
@@ -113,7 +113,7 @@ async def test_a_folder_in_which_logs_cannot_be_written_is_told(folder: DataFold
 
 
 async def test_a_folder_of_an_embedded_program_is_refused_with_its_name(folder: DataFolder) -> None:
-    command = (sys.executable, "-m", "tests.integration.embedded.program", folder.path, "hold")
+    command = (sys.executable, "-m", "tests.support.programs.embedded", folder.path, "hold")
     program = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
     try:
         assert program.stdout is not None
@@ -123,7 +123,7 @@ async def test_a_folder_of_an_embedded_program_is_refused_with_its_name(folder: 
         program.kill()
         await program.wait()
     assert isinstance(error, FolderInUse)
-    assert str(error) == f"the folder {folder.path!r} is in use by program.py (process {program.pid})"
+    assert str(error) == f"the folder {folder.path!r} is in use by embedded.py (process {program.pid})"
     assert error.hint.startswith("End that program, or name another folder with --data")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from quire.app.processes import NoSuchProcess, ProcessMark, child_ended, holder_of, mark_of, open_process, own_mark
 from quire.runtime import OsDisk
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 DEADLINE_S = 20.0
 WAITING = "import sys; print('ready', flush=True); sys.stdin.read()"

@@ -18,8 +18,8 @@ from quire.ledger.replica_reads import check_replicas
 from quire.metadata.drivers._sqlite_tree import SqliteTree
 from quire.protocol.rebalancing import Move, Plan
 from quire.types import BookieId, EntryId, LedgerId
-from tests.integration.app.small_bookies import SmallCluster, small_cluster
-from tests.waiting import eventually
+from tests.support.servers.small_bookies import SmallCluster, small_cluster
+from tests.support.waiting import eventually
 
 BYTES = int(os.environ.get("QUIRE_REBALANCE_BYTES", 3_000_000))
 """How much to write before two bookies come, all copies counted."""

@@ -24,7 +24,7 @@ from quire.app.restarts import FAILING_STARTS, RestartPolicy
 from quire.app.service_keeper import ServiceKeeper, ServicePlan
 from quire.embedded.folder import DataFolder
 from quire.stream.binding import create_namespace
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 DEADLINE_S = 60.0
 

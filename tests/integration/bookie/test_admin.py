@@ -22,7 +22,7 @@ from quire.errors import BookieReadOnly, MetadataUnavailable
 from quire.runtime import http_answers
 from quire.runtime.http_server import CONNECTIONS_MAX
 from quire.telemetry.metrics import Registry
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 BOOKIE = "/api/v1/bookie"
 

@@ -16,9 +16,9 @@ from quire.metadata import open_cluster
 from quire.rpc import AddAnswers, BookieChannel
 from quire.runtime import Runtime, real_runtime
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
-from tests.integration.bookie.bookie_process import BOOKIE, BookieProcess, new_cluster
-from tests.servers.ports import free_port
-from tests.waiting import at_a_random_moment
+from tests.support.servers.ports import free_port
+from tests.support.servers.sqlite_bookie import BOOKIE, BookieProcess, new_cluster
+from tests.support.waiting import at_a_random_moment
 
 ROUNDS = int(os.environ.get("QUIRE_KILL_ROUNDS", "50"))
 LEDGERS = 8

@@ -15,7 +15,7 @@ from quire.codec.entry_log import Location
 from quire.errors import DamagedIndex
 from quire.types import EntryId, LedgerId
 from tests.integration.bookie.numbered_commits import LONG, SMALL_MEMTABLE_BYTES, check_commits, numbered
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 # --- Power loss -----------------------------------------------------------------------------------------------
 

@@ -24,9 +24,10 @@ from quire.metadata import init_cluster, open_cluster, open_store, parse_uri
 from quire.rpc import BookieChannel
 from quire.runtime import AsyncioNetwork, real_runtime
 from quire.types import bookie_id
-from tests.integration.certificates import Certificates
 from tests.integration.conftest import Run
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support import wire_vectors as vectors
+from tests.support.certificates import Certificates
+from tests.support.raw_bookie_client import (
     KEY,
     LEDGER,
     V2,
@@ -40,8 +41,7 @@ from tests.simulation.bookie_protocol.raw_client import (
     no_task_fails,
     write_lac,
 )
-from tests.unit.codec.wire import vectors
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 OK = Status.EOK
 LOOPBACK = "127.0.0.1"

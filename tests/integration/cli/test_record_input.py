@@ -19,7 +19,7 @@ from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, TXID_MAX
 from quire.codec.stream.records import LogRecord
 from quire.errors import InvalidArgument, QuireError, RecordTooLarge, TxidOutOfOrder
 from quire.types import DLSN, EntryId, Lssn, SlotId
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 Read = tuple[list[bytes], list[int | None], QuireError | None]
 

@@ -3,7 +3,7 @@
 from typer.testing import CliRunner
 
 from quire.cli.main import app
-from tests.servers.ports import free_port
+from tests.support.servers.ports import free_port
 
 
 def test_a_command_asks_proxies_that_are_not_there_for_as_long_as_it_was_told() -> None:

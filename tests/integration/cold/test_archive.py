@@ -21,7 +21,7 @@ from quire.stream.cold_moves import DropPolicy, drop_hot, restore_segments
 from quire.stream.namespace import Namespace
 from quire.stream.start import Time, Txid
 from quire.types import Lssn
-from tests.servers.s3 import S3Server
+from tests.support.servers.s3 import S3Server
 
 HOST, STREAM = "127.0.0.1", "orders"
 SEGMENTS, RECORDS = 5, 300

@@ -11,7 +11,7 @@ from quire.errors import VersionConflict
 from quire.metadata import open_store
 from quire.stream.cold_nodes import ColdNodes
 from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.support.servers.zookeeper import ZooKeeperServer
 
 RESTORED = LedgerId(77)
 

@@ -27,7 +27,7 @@ async def payloads(client: quire.Client, stream: str = "orders") -> list[bytes]:
 
 @contextmanager
 def program(folder: Path, task: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.integration.embedded.program", str(folder), task]
+    command = [sys.executable, "-m", "tests.support.programs.embedded", str(folder), task]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -170,7 +170,7 @@ async def test_a_second_process_is_told_who_has_the_folder(tmp_path: Path) -> No
     with program(tmp_path, "hold") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "open\n"
-        with pytest.raises(FolderInUse, match=rf"in use by program.py \(process {process.pid}\)") as refused:
+        with pytest.raises(FolderInUse, match=rf"in use by embedded.py \(process {process.pid}\)") as refused:
             async with quire.connect(f"file:{tmp_path}"):
                 pass
         assert f"quire up --data {tmp_path}" in refused.value.hint

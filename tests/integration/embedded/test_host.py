@@ -20,7 +20,7 @@ from quire.embedded.host import ALIVE, LOG, hosted, is_held
 from quire.errors import DamagedMetadata, FolderInUse, FolderUnusable, QuireError
 from quire.runtime import real_runtime
 from quire.stream.namespace import open_namespace
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 IDLE_S = 0.2
 

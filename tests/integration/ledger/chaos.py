@@ -9,8 +9,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from tests.integration.ledger.processes import BookieProcess, ClientProcess, Process
-from tests.waiting import at_a_random_moment
+from tests.support.servers.killable import BookieProcess, ClientProcess, Process
+from tests.support.waiting import at_a_random_moment
 
 GONE_MAX, GONE_MAX_SOMETIMES = 2, 4  # Of five bookies.
 PAUSE_S_MAX = 1.0

@@ -18,13 +18,13 @@ from quire.errors import QuireError
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.runtime import real_runtime
 from quire.types import BookieId, LedgerId
-from tests.integration.bookie.bookie_process import new_cluster
 from tests.integration.ledger.chaos import Chaos
-from tests.integration.ledger.chaos_client import SETTINGS
-from tests.integration.ledger.diary import all_lines, note
-from tests.integration.ledger.processes import BookieProcess, ClientProcess
-from tests.ledgers.history import NO_LEDGER, LedgerHistory, check
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.diary import all_lines, note
+from tests.support.ledgers.history import NO_LEDGER, LedgerHistory, check
+from tests.support.programs.chaos_client import SETTINGS
+from tests.support.servers.killable import BookieProcess, ClientProcess
+from tests.support.servers.sqlite_bookie import new_cluster
+from tests.support.waiting import at_a_random_moment, eventually
 
 SECONDS = float(os.environ.get("QUIRE_CHAOS_SECONDS", "60"))
 SEED = int(os.environ.get("QUIRE_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.etcd import EtcdServer
+from tests.support.servers.etcd import EtcdServer
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from quire.metadata import SessionEvent, StoreSettings, parse_uri
 from quire.metadata.driver import Driver
 from quire.metadata.drivers.etcd import EtcdDriver, open_driver
 from quire.runtime import real_runtime
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 PATIENT = StoreSettings(operation_timeout_s=20, session_timeout_s=20)
 HASTY = StoreSettings(operation_timeout_s=1, session_timeout_s=2)

@@ -27,9 +27,9 @@ from quire.metadata.drivers.etcd import EtcdDriver
 from quire.metadata.drivers.memory import MemoryDriver, MemoryTree
 from quire.runtime import real_runtime
 from tests.integration.metadata.etcd_client import PATIENT, StallingLink, Wakes, client, within
-from tests.servers.etcd import EtcdServer
-from tests.servers.link import Link
-from tests.waiting import eventually
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.link import Link
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("etcd")
 

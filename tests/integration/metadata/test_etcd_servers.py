@@ -15,9 +15,9 @@ from quire.errors import (
 from quire.metadata import ANY_VERSION, Check, Create, SessionEvent, Set, StoreSettings
 from quire.metadata.driver import Target
 from tests.integration.metadata.etcd_client import HASTY, StallingLink, Wakes, calls_under_way, client, within
-from tests.servers.etcd import EtcdServer
-from tests.servers.link import Link
-from tests.waiting import eventually
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.link import Link
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("etcd")
 

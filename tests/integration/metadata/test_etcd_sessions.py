@@ -16,8 +16,8 @@ from quire.metadata.driver import Target
 from quire.metadata.drivers.etcd import open_driver
 from quire.runtime import real_runtime
 from tests.integration.metadata.etcd_client import HASTY, PATIENT, Wakes, calls_under_way, client, within
-from tests.servers.etcd import EtcdServer
-from tests.waiting import eventually
+from tests.support.servers.etcd import EtcdServer
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("etcd")
 

@@ -24,7 +24,7 @@ from quire.errors import (
     VersionConflict,
 )
 from quire.metadata import ANY_VERSION, MetadataStore, SessionEvent, StoreSettings, open_store
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 INCREMENTS = 2500
 

@@ -38,9 +38,9 @@ from quire.metadata.drivers.zookeeper import ZooKeeperDriver, _with_port, open_d
 from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import parse_uri
 from quire.runtime import real_runtime
-from tests.servers.link import Link
-from tests.servers.zookeeper import ZooKeeperServer
-from tests.waiting import eventually
+from tests.support.servers.link import Link
+from tests.support.servers.zookeeper import ZooKeeperServer
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.xdist_group("zk")
 

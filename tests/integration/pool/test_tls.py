@@ -14,9 +14,9 @@ from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.settings import LedgerSettings
 from quire.runtime import real_runtime
 from quire.types import BookieId
-from tests.integration.bookie.bookie_process import BOOKIE, BookieProcess, new_cluster
 from tests.integration.conftest import Run
-from tests.servers.ports import free_port
+from tests.support.servers.ports import free_port
+from tests.support.servers.sqlite_bookie import BOOKIE, BookieProcess, new_cluster
 
 B1 = BookieId(BOOKIE)
 SETTINGS = LedgerSettings(call_timeout_s=20.0)

@@ -1,5 +1,5 @@
 """Who writes and reads through proxies in these tests, and notes what it was told: for the same proof as in a
-simulation (`tests/simulation/serving/history.py`)."""
+simulation (`tests/support/streams/served_history.py`)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,8 +10,8 @@ from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import QuireError
 from quire.rpc.serving.results import error_of
 from quire.types import DLSN, EntryId, Lssn, SlotId
-from tests.servers.served_cluster import Asking, ProxyProcess, Served
-from tests.simulation.serving.history import Followed, History, Written
+from tests.support.servers.served_cluster import Asking, ProxyProcess, Served
+from tests.support.streams.served_history import Followed, History, Written
 
 
 class Author:

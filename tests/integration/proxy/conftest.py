@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.served_cluster import Served, ServedCluster
+from tests.support.servers.served_cluster import Served, ServedCluster
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from quire.proxy.loop_lag import LoopLag
 from quire.rpc.serving.tokens import Tokens, new_token
 from quire.runtime.clock import AsyncioClock
 from quire.telemetry.metrics import Registry
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 OPTIONS = ProxyOptions(
     "read", "distributedlog://zk/ns", "127.0.0.1:0", token="secret", overrides=("read.readers_max=7",)

@@ -15,10 +15,10 @@ from quire.errors import QuireError
 from quire.stream.archiving import archive_stream
 from quire.stream.cold_moves import DropPolicy, drop_hot
 from tests.integration.proxy.authors import Author, following
-from tests.servers.s3 import S3Server
-from tests.servers.served_cluster import Asking, Served, ServedCluster
-from tests.simulation.serving.history import History
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.servers.s3 import S3Server
+from tests.support.servers.served_cluster import Asking, Served, ServedCluster
+from tests.support.streams.served_history import History
+from tests.support.waiting import at_a_random_moment, eventually
 
 IS_LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 OLD, NEW = "archived", "written-now"

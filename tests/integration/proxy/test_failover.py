@@ -22,8 +22,8 @@ from quire.cli.bench_figures import percentile
 from quire.errors import QuireError
 from quire.stream.client_api import Client
 from quire.types import DLSN
-from tests.servers.local_cluster import LocalCluster
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.servers.local_cluster import LocalCluster
+from tests.support.waiting import at_a_random_moment, eventually
 
 PROXIES: Final = 3
 UNDER_WAY_S: Final = 0.05  # Answers that a dead proxy has sent may still come for so long.

@@ -17,7 +17,7 @@ from quire.rpc.serving.grpc_channel import GrpcTransport
 from quire.rpc.serving.methods import READ
 from quire.runtime import real_runtime
 from quire.stream.client_api import Client
-from tests.servers.local_cluster import LocalCluster
+from tests.support.servers.local_cluster import LocalCluster
 
 READERS: Final = int(os.environ.get("QUIRE_FAN_OUT_READERS", "60"))
 RECORDS: Final = 1500

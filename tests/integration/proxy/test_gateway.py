@@ -17,7 +17,7 @@ from quire.proxy.gateway import GatewaySettings, ServedGateway, serve_gateway
 from quire.proxy.gateway.limits import RECORD_BYTES_MAX
 from quire.types import DLSN
 from tests.integration.conftest import Run
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Rows of the failure table that are about who owns a stream, on real processes. See `tests/servers/served_cluster.py`.
+"""Rows of the failure table that are about who owns a stream, on processes: see `support/servers/served_cluster.py`.
 
 Each row ends with the same proof: nothing that was acknowledged is missing, nothing is there twice, out of order, or
 although it was refused. Row 1 is in `test_failover.py`, row 8 in `tests/e2e/test_proxy_command.py`. With
@@ -15,10 +15,10 @@ import pytest
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import NoSuchStream, Outcome, QuireError
 from tests.integration.proxy.authors import Author, following, proven
-from tests.servers.detoured import detoured_runtime
-from tests.servers.served_cluster import SESSION_S, Asking, ProxyProcess, Served, batch
-from tests.simulation.serving.history import History
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.servers.detoured import detoured_runtime
+from tests.support.servers.served_cluster import SESSION_S, Asking, ProxyProcess, Served, batch
+from tests.support.streams.served_history import History
+from tests.support.waiting import at_a_random_moment, eventually
 
 IS_LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 

@@ -1,4 +1,4 @@
-"""Rows of the failure table that are about restarts, on real processes: see `tests/servers/served_cluster.py`.
+"""Rows of the failure table that are about restarts, on real processes: see `tests/support/servers/served_cluster.py`.
 
 With QUIRE_TEST_LONG there are more of them.
 """
@@ -9,9 +9,9 @@ import os
 import pytest
 
 from tests.integration.proxy.authors import Author, following, proven
-from tests.servers.served_cluster import Served
-from tests.simulation.serving.history import History
-from tests.waiting import eventually
+from tests.support.servers.served_cluster import Served
+from tests.support.streams.served_history import History
+from tests.support.waiting import eventually
 
 IS_LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 ROUNDS = 5 if IS_LONG else 1

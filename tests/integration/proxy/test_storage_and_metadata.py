@@ -1,4 +1,4 @@
-"""Rows of the failure table that are about bookies and metadata, on processes: see `tests/servers/served_cluster.py`.
+"""Rows of the failure table that are about bookies and metadata, on processes: see `support/servers/served_cluster.py`.
 
 With QUIRE_TEST_LONG what goes wrong lasts longer than everybody's patience.
 """
@@ -13,9 +13,9 @@ import pytest
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import AppendOutcomeUnknown, Outcome, ProxyOutcomeUnknown, QuireError
 from tests.integration.proxy.authors import Author, following, proven
-from tests.servers.served_cluster import SESSION_S, Asking, ProxyProcess, Served
-from tests.simulation.serving.history import History
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.servers.served_cluster import SESSION_S, Asking, ProxyProcess, Served
+from tests.support.streams.served_history import History
+from tests.support.waiting import at_a_random_moment, eventually
 
 IS_LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 PRODUCER = bytes(range(16))

@@ -13,9 +13,9 @@ import pytest
 
 from quire.errors import ProxyUnreachable
 from quire.rpc.serving.tls import TlsFiles
-from tests.integration.certificates import Certificates
-from tests.servers.served_cluster import Served, ServedCluster
-from tests.waiting import eventually
+from tests.support.certificates import Certificates
+from tests.support.servers.served_cluster import Served, ServedCluster
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("served"), pytest.mark.timeout(300)]
 

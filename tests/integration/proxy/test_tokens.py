@@ -13,9 +13,9 @@ import pytest
 from quire.errors import NotAuthenticated, QuireError
 from quire.rpc.serving.tokens import parse_tokens
 from tests.integration.proxy.authors import Author
-from tests.servers.served_cluster import ProxyProcess, Served, ServedCluster
-from tests.simulation.serving.history import History
-from tests.waiting import eventually
+from tests.support.servers.served_cluster import ProxyProcess, Served, ServedCluster
+from tests.support.streams.served_history import History
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("served"), pytest.mark.timeout(300)]
 

@@ -1,4 +1,4 @@
-"""Rows of the failure table that are about too much work, on real processes: see `tests/servers/served_cluster.py`.
+"""Rows of the failure table that are about too much work, on real processes: see `support/servers/served_cluster.py`.
 
 Slow readers, and many at the tail, are in `test_fan_out.py`. With QUIRE_TEST_LONG there is more of everything.
 """
@@ -17,10 +17,10 @@ from quire.errors import PositionTruncated
 from quire.rpc.serving.methods import HANDSHAKE, READ, WRITE, Method
 from quire.stream.binding import create_namespace
 from tests.integration.proxy.authors import Author, following, proven
-from tests.integration.rpc.serving.raw_http2 import raw_client
-from tests.servers.served_cluster import Asking, ProxyProcess, Served, ServedCluster, batch
-from tests.simulation.serving.history import Followed, History
-from tests.waiting import eventually
+from tests.support.raw_http2 import raw_client
+from tests.support.servers.served_cluster import Asking, ProxyProcess, Served, ServedCluster, batch
+from tests.support.streams.served_history import Followed, History
+from tests.support.waiting import eventually
 
 IS_LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 COLD_STREAMS = 300 if IS_LONG else 20

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from quire.metadata import init_cluster, open_store, parse_uri
 from quire.runtime import real_runtime
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 SESSION_S = "4"  # How soon a dead process is noticed; long enough for a busy machine.
 

@@ -20,7 +20,7 @@ from quire.ledger.fragment_check import members_of
 from quire.ledger.replica_reads import check_replicas
 from quire.types import EntryId, LedgerId
 from tests.integration.replication.processes import RealCluster, real_cluster
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 BYTES = int(os.environ.get("QUIRE_REBALANCE_BYTES") or 100_000_000)
 COPIES = 3

@@ -22,7 +22,7 @@ from quire.runtime import real_runtime
 from quire.types import LedgerId
 from tests.integration.replication.processes import RealCluster, real_cluster
 from tests.simulation.replication.proof import check_whole
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 STORED_BYTES = (256 << 20) if LONG else (6 << 20)

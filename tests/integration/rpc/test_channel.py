@@ -13,9 +13,9 @@ from quire.errors import BookieOutcomeUnknown, BookieUnavailable
 from quire.rpc import BookieChannel, ChannelSettings
 from quire.runtime import AsyncioNetwork, real_runtime
 from quire.types import EntryId
-from tests.integration.certificates import Certificates
 from tests.integration.conftest import Run
-from tests.unit.rpc.scripted_bookie import KEY, LEDGER, ScriptedBookie, Sink, add_frame, add_ok
+from tests.support.certificates import Certificates
+from tests.support.scripted_bookie import KEY, LEDGER, ScriptedBookie, Sink, add_frame, add_ok
 
 LOOPBACK = "127.0.0.1"
 OK = Status.EOK

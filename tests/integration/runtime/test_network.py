@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from quire.runtime import AsyncioNetwork
-from tests.contract.network.checks import DEADLINE_S, LOOPBACK, Accepting, BufferedRecorder, Recorder
+from tests.support.network_checks import DEADLINE_S, LOOPBACK, Accepting, BufferedRecorder, Recorder
 
 PAYLOAD = bytes(range(256)) * 1000
 

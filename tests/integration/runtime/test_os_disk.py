@@ -14,7 +14,7 @@ import pytest
 
 from quire.runtime import OsDisk, read_file
 from quire.testing import run
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 

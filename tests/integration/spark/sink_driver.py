@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from quire.codec.stream.limits import RECORD_HEADER_BYTES
 from quire.spark import register
-from tests.spark.session import QUICK_START, SETTINGS
+from tests.support.spark.session import QUICK_START, SETTINGS
 
 ROWS = 60
 SMALL_BYTES = ROWS * (RECORD_HEADER_BYTES + 20)

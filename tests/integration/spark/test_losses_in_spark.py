@@ -16,8 +16,8 @@ from quire.spark import client_cache
 from quire.stream.start import Txid
 from quire.testing.local import LocalCluster, local_cluster
 from tests.integration.spark.test_source_in_spark import append, batch, reading, run
-from tests.servers.ports import free_port
-from tests.servers.webhdfs import WebHdfsServer
+from tests.support.servers.ports import free_port
+from tests.support.servers.webhdfs import WebHdfsServer
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from quire.spark import register
-from tests.integration.spark.logs import FolderLog, folder_log
 from tests.integration.spark.lossy_sink import LossyDataSource
+from tests.support.spark.logs import FolderLog, folder_log
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 

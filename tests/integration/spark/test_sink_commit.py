@@ -13,8 +13,8 @@ from quire.errors import RecordTooLarge
 from quire.spark import sink_commit
 from quire.spark.sink_commit import Part, close_writers, commit_parts, packed
 from quire.spark.sink_options import INLINE_BYTES_MAX, SinkOptions, sink_options
-from tests.integration.spark.logs import FolderLog, folder_log
-from tests.waiting import eventually
+from tests.support.spark.logs import FolderLog, folder_log
+from tests.support.waiting import eventually
 
 SMALL_BYTES = 200
 

@@ -22,12 +22,12 @@ from pathlib import Path
 import pytest
 
 from quire.codec.stream.records import LogRecord
-from tests.integration.spark.logs import FolderLog, folder_log
 from tests.integration.spark.sink_driver import ROWS
-from tests.processes import below, command, kill
-from tests.spark.session import worker_python
-from tests.spark.standalone import is_executor
-from tests.waiting import eventually
+from tests.support.processes import below, command, kill
+from tests.support.spark.logs import FolderLog, folder_log
+from tests.support.spark.session import worker_python
+from tests.support.spark.standalone import is_executor
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
 

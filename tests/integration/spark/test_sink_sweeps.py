@@ -15,7 +15,7 @@ from quire.spark import sink_commit
 from quire.spark.sink_commit import Part, close_writers, commit_parts, packed
 from quire.spark.sink_options import Columns, Mode, SinkOptions
 from quire.stream.staging import stage
-from tests.integration.spark.logs import FolderLog, folder_log
+from tests.support.spark.logs import FolderLog, folder_log
 
 TTL_S = 3600.0
 

@@ -11,7 +11,7 @@ from quire.errors import InvalidUri, NotBound, NotInitialised
 from quire.spark import client_cache
 from quire.spark.client_cache import borrowed, close_all
 from quire.testing.local import LocalCluster, local_cluster
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(60)
 

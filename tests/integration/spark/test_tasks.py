@@ -8,7 +8,7 @@ import pytest
 from quire.errors import NoSuchStream
 from quire.spark.client_cache import Access
 from quire.spark.tasks import Piece, run_tasks, try_tasks, watching_stages
-from tests.integration.spark.logs import FolderLog, folder_log
+from tests.support.spark.logs import FolderLog, folder_log
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -23,7 +23,7 @@ def wait_for(access: Access, piece: Piece) -> Piece:
     """Give back its number, but not before the file is there that it is told to wait for."""
     import asyncio
 
-    from tests.waiting import eventually
+    from tests.support.waiting import eventually
 
     async def is_there() -> bool:
         return not piece["file"] or Path(piece["file"]).exists()

@@ -9,8 +9,8 @@ from quire.metadata import StoreSettings
 from quire.stream.namespace import Namespace
 from quire.stream.settings import StreamSettings
 from quire.types import DLSN, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Lssn, Quorum, SlotId
-from tests.servers.etcd import EtcdServer
-from tests.servers.zookeeper import ZooKeeperServer
+from tests.support.servers.etcd import EtcdServer
+from tests.support.servers.zookeeper import ZooKeeperServer
 
 SETTINGS = StreamSettings(lock_timeout_s=0.5)
 STORE = StoreSettings(session_timeout_s=4.0)

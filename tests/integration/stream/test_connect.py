@@ -7,7 +7,7 @@ import pytest
 import quire
 from quire.client import Client
 from quire.errors import NoSuchStream, NotBound, StreamSealed
-from tests.integration.stream.one_bookie import SETTINGS, STORE, OneBookie, one_bookie
+from tests.support.servers.one_bookie import SETTINGS, STORE, OneBookie, one_bookie
 
 pytestmark = pytest.mark.timeout(120)
 

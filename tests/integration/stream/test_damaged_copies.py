@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 
 from quire.ledger.settings import LedgerSettings
 from quire.stream.namespace import open_namespace
-from tests.integration.app.small_bookies import small_cluster
+from tests.support.servers.small_bookies import small_cluster
 
 MARK = b"the fifth record"
 IN_TURN = LedgerSettings(batch_reads=False)  # Each entry is asked for in the order of its bookies.

@@ -20,10 +20,10 @@ from quire.runtime import real_runtime
 from quire.stream.binding import create_namespace
 from quire.stream.namespace import Namespace, open_namespace
 from quire.types import DLSN, EntryId, Lssn, SlotId
-from tests.integration.bookie.bookie_process import new_cluster
-from tests.integration.ledger.processes import BookieProcess, Process
-from tests.integration.stream.failover_client import SETTINGS, STORE_SETTINGS, STREAM, payload_of
-from tests.waiting import at_a_random_moment, eventually
+from tests.support.programs.failover_client import SETTINGS, STORE_SETTINGS, STREAM, payload_of
+from tests.support.servers.killable import BookieProcess, Process
+from tests.support.servers.sqlite_bookie import new_cluster
+from tests.support.waiting import at_a_random_moment, eventually
 
 SECONDS = float(os.environ.get("QUIRE_FAILOVER_SECONDS", "20"))
 KILL_EVERY_S = 2.5
@@ -45,7 +45,7 @@ class WriterProcess(Process):
     def command(self) -> list[str]:
         author = f"{self.name}.{self.lives}"
         return [
-            *("-m", "tests.integration.stream.failover_client", "--uri", self._uri),
+            *("-m", "tests.support.programs.failover_client", "--uri", self._uri),
             *("--author", author, "--diary", str(self._folder / f"{author}.diary")),
         ]
 

@@ -26,7 +26,7 @@ from quire.stream.binding import bind_namespace, create_namespace, unbind_namesp
 from quire.stream.lock import hold_stream_lock
 from quire.stream.namespace import Namespace, open_namespace
 from tests.integration.stream.namespaces import SETTINGS, STORE, Place, fill, ledgers_of, tree_below
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 # What the other process runs: take a stream's lock, say so, and wait to be killed.
 _OWNER_PROGRAM = """

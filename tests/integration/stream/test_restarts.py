@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import quire
-from tests.servers.local_cluster import LocalCluster
+from tests.support.servers.local_cluster import LocalCluster
 
 
 async def test_no_append_fails_while_bookies_are_killed_one_after_the_other(tmp_path: Path) -> None:

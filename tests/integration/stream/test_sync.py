@@ -22,9 +22,9 @@ from quire.errors import (
 from quire.metadata import HeldLock
 from quire.stream.namespace import Namespace
 from quire.sync.handles import Handle
-from tests.integration.stream.one_bookie import LEDGERS, ONE, SETTINGS, STORE, OneBookie, one_bookie
-from tests.integration.sync.things import Worker, announced, in_fork, interrupt_when
-from tests.waiting import eventually
+from tests.support.servers.one_bookie import LEDGERS, ONE, SETTINGS, STORE, OneBookie, one_bookie
+from tests.support.things import Worker, announced, in_fork, interrupt_when
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 STREAMS = iter(f"stream-{number}" for number in range(1000))

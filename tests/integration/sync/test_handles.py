@@ -12,7 +12,7 @@ import pytest
 
 from quire.errors import HandleClosed, InvalidArgument
 from quire.sync.handles import Handle, Opening
-from tests.integration.sync.things import (
+from tests.support.things import (
     SyncThing,
     Worker,
     announced,
@@ -22,7 +22,7 @@ from tests.integration.sync.things import (
     opening,
     sync_thing,
 )
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(60)
 

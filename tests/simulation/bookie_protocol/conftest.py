@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.bookie_protocol.raw_client import V2, V3, Version
+from tests.support.raw_bookie_client import V2, V3, Version
 
 
 @pytest.fixture(params=[V2, V3], ids=["v2", "v3"])

@@ -10,7 +10,7 @@ from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
 from quire.errors import DamagedIndex
 from quire.types import EntryId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     KEY,
     LEDGER,
     V2,

@@ -12,7 +12,7 @@ from quire.codec.wire.v3_messages import BookieInfoRequest, ForceLedgerRequest, 
 from quire.testing import SimTransport
 from quire.testing.sim_bookie import SMALL_STORAGE
 from quire.types import EntryId, LedgerId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     KEY,
     LEDGER,
     ROOMY,

@@ -8,7 +8,7 @@ import pytest
 from quire.codec.wire.codes import Status
 from quire.codec.wire.v3_messages import DEFERRED_SYNC, AddRequest, AddResponse, ForceLedgerRequest
 from quire.types import EntryId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     KEY,
     LEDGER,
     V2,

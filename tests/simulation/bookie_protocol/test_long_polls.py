@@ -8,7 +8,7 @@ from quire.bookie.settings import ServerSettings
 from quire.codec.wire.codes import Status
 from quire.codec.wire.v3_messages import ReadFlag, ReadRequest, ReadResponse, Response
 from quire.types import EntryId, LedgerId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     KEY,
     LAST,
     LEDGER,

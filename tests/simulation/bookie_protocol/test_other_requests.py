@@ -30,7 +30,7 @@ from quire.codec.wire.v3_messages import (
 )
 from quire.protocol.space import SpaceMode
 from quire.types import EntryId, LedgerId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     KEY,
     LEDGER,
     V2,

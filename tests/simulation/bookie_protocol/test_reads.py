@@ -8,7 +8,7 @@ from quire.codec.wire.codes import Status
 from quire.codec.wire.v3_messages import ListEntriesRequest, ReadFlag, ReadLacRequest, ReadRequest, ReadResponse
 from quire.errors import DamagedIndex
 from quire.types import EntryId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     KEY,
     LAST,
     LEDGER,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.bookie_protocol.raw_client import LEDGER, V3, Version, World, long_poll, with_bookie
+from tests.support.raw_bookie_client import LEDGER, V3, Version, World, long_poll, with_bookie
 
 SLOW_S = 3.0
 

@@ -12,8 +12,8 @@ from quire.codec.wire.v3_messages import (
     ReadLacResponse,
     WriteLacResponse,
 )
-from tests.simulation.bookie_protocol.raw_client import V2, World, bookie_settings, decoded, with_bookie
-from tests.unit.codec.wire import vectors
+from tests.support import wire_vectors as vectors
+from tests.support.raw_bookie_client import V2, World, bookie_settings, decoded, with_bookie
 
 OK = Status.EOK
 

@@ -8,7 +8,7 @@ from quire.codec.wire.codes import Status
 from quire.codec.wire.frames import FRAME_BYTES_MAX
 from quire.codec.wire.v3_messages import ReadRequest
 from quire.types import EntryId
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.support.raw_bookie_client import (
     LEDGER,
     V2,
     V3,

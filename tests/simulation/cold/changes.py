@@ -15,7 +15,7 @@ from quire.metadata.driver import Op
 from quire.testing import SimTree
 from quire.types import LedgerId, Lssn
 from tests.simulation.streams.changes import MetadataChanges
-from tests.streams.history import StreamHistory
+from tests.support.streams.history import StreamHistory
 
 
 class ColdChanges(MetadataChanges):

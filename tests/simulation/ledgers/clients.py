@@ -15,8 +15,8 @@ from quire.ledger.writer import LedgerWriter
 from quire.protocol.quorum import entries_at
 from quire.rpc import AddAnswers, BookieChannel
 from quire.types import EntryId, Fragment, LedgerId, LedgerMetadata
-from tests.ledgers.history import LedgerHistory
 from tests.simulation.ledgers.world import World
+from tests.support.ledgers.history import LedgerHistory
 
 _IDLE_S = 1.5  # Longer than it takes until everything written is in the logs.
 

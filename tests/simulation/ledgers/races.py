@@ -17,11 +17,11 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.writer import LedgerWriter
 from quire.metadata import Cluster
 from quire.testing import SimBookie, Simulation, sim_cluster
-from tests.ledgers.history import LedgerHistory, check
 from tests.simulation.clusters.faults import blackout, damage_logs
 from tests.simulation.ledgers.clients import recover
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.ledgers.world import World
+from tests.support.ledgers.history import LedgerHistory, check
 
 _FAST_S, _FAR_S, _SLOW_S = (0.001, 0.02), (0.1, 0.15), (0.1, 0.4, 1.2)
 _BLOCKS_S = (0.0, 0.0, 0.0, 0.4, 0.5, 0.6, 0.7)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from quire.testing import Simulation, sim_cluster, simulate
-from tests.ledgers.history import check
 from tests.simulation.clusters.faults import slow_links, trouble, wreak
 from tests.simulation.ledgers.clients import copy_fragments, recover_sometime, rival, tail, write
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.ledgers.world import World
+from tests.support.ledgers.history import check
 
 Workload = Callable[[Simulation], Coroutine[Any, Any, World]]
 

@@ -7,9 +7,9 @@ from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster
 from quire.testing import Simulation
-from tests.ledgers.history import LedgerHistory
 from tests.simulation.clusters.stage import STORE_SETTINGS, URI, Stage
 from tests.simulation.ledgers.plan import Plan
+from tests.support.ledgers.history import LedgerHistory
 
 SETTINGS = LedgerSettings(
     window_entries_max=50, read_timeout_s=2.0, speculative_read_s=0.5, change_timeout_s=10.0, replica_bytes_max=200_000

@@ -28,11 +28,11 @@ from quire.ledger.replica_reads import check_replicas
 from quire.metadata import Cluster
 from quire.testing import SimBookie, Simulation, sim_cluster
 from quire.types import EntryId, LedgerId
-from tests.ledgers.history import LedgerHistory
 from tests.simulation.clusters.stage import URI
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.replication.operations_world import OperationsWorld
 from tests.simulation.replication.shared_content import SharedContent, make_bodies
+from tests.support.ledgers.history import LedgerHistory
 
 COPIES = 3
 _LABEL_BYTES = 64

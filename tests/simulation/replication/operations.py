@@ -28,7 +28,6 @@ from quire.ledger.client import LedgerClient
 from quire.replication.settings import AutorecoverySettings
 from quire.testing import Simulation, sim_cluster
 from quire.types import LedgerState
-from tests.ledgers.history import LedgerHistory
 from tests.simulation.clusters.faults import slow_links, trouble
 from tests.simulation.clusters.stage import URI
 from tests.simulation.ledgers.plan import Plan
@@ -44,6 +43,7 @@ from tests.simulation.replication.run import (
     wreak_on_repairs,
 )
 from tests.simulation.replication.world import HOSTS, REPAIR, name_of
+from tests.support.ledgers.history import LedgerHistory
 
 REBALANCERS = ("rebalancer0", "rebalancer1")
 DECOMMISSIONER = "decommissioner"

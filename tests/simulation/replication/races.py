@@ -23,10 +23,10 @@ from quire.ledger.client import LedgerClient
 from quire.ledger.writer import LedgerWriter
 from quire.testing import SimBookie, Simulation, sim_cluster
 from quire.types import EntryId, Fragment, LedgerMetadata, LedgerState, Quorum
-from tests.ledgers.history import LedgerHistory
 from tests.simulation.clusters.faults import damage_logs
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.replication.world import REPAIR, RepairWorld, name_of
+from tests.support.ledgers.history import LedgerHistory
 
 _CALM = replace(REPAIR, ledger_check_interval_s=0.0, verification_percentage=0.0)
 _QUORUMS = ((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2))

@@ -9,11 +9,11 @@ from typing import Any
 from quire.errors import QuireError
 from quire.ledger.client import LedgerClient
 from quire.testing import Simulation, sim_cluster, simulate
-from tests.ledgers.history import LedgerHistory
 from tests.simulation.clusters.faults import damage_logs, slow_links, trouble, wreak
 from tests.simulation.ledgers.clients import follow, write_ledger
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.replication.world import HOSTS, RepairWorld
+from tests.support.ledgers.history import LedgerHistory
 
 Workload = Callable[[Simulation], Coroutine[Any, Any, RepairWorld]]
 

@@ -19,11 +19,11 @@ from quire.replication.autorecovery import open_autorecovery
 from quire.replication.settings import AutorecoverySettings
 from quire.testing import SimBookie, Simulation
 from quire.types import BookieId, LedgerMetadata, LedgerState, bookie_id
-from tests.ledgers.history import LedgerHistory, check
 from tests.simulation.clusters.stage import STORE_SETTINGS, URI, Stage
 from tests.simulation.ledgers.plan import Plan
 from tests.simulation.ledgers.world import SETTINGS
 from tests.simulation.replication.proof import check_whole
+from tests.support.ledgers.history import LedgerHistory, check
 
 REPAIR = AutorecoverySettings(
     bookie_check_interval_s=20.0,

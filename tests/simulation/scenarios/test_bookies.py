@@ -13,7 +13,8 @@ from quire.rpc import BookieChannel
 from quire.runtime import Disk, StrPath, read_file
 from quire.testing import SimDisk
 from quire.types import NO_ENTRY, EntryId, LedgerId, LedgerState
-from tests.simulation.bookie_protocol.raw_client import (
+from tests.simulation.scenarios.stage import SEEDS, Stage, payloads, play, read_all
+from tests.support.raw_bookie_client import (
     KEY,
     LEDGER,
     V2,
@@ -25,7 +26,6 @@ from tests.simulation.bookie_protocol.raw_client import (
     entry,
     with_bookie,
 )
-from tests.simulation.scenarios.stage import SEEDS, Stage, payloads, play, read_all
 
 every_seed = pytest.mark.parametrize("seed", SEEDS)
 versions = pytest.mark.parametrize("version", [V2, V3], ids=["v2", "v3"])

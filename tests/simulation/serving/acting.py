@@ -9,9 +9,9 @@ from quire.errors import QuireError
 from quire.proxy.client.writer import ProxyWriter
 from quire.stream.reader import StreamReader
 from quire.types import DLSN, INITIAL_DLSN
-from tests.simulation.serving.history import Followed, History, Written
 from tests.simulation.serving.plan import Plan
 from tests.simulation.serving.world import Serving
+from tests.support.streams.served_history import Followed, History, Written
 
 # With producer ids, which are the rule, without, and without but sending again what may have been stored.
 _KINDS: Final[tuple[dict[str, Any], ...]] = (

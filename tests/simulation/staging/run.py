@@ -20,7 +20,7 @@ from tests.simulation.clusters.faults import slow_links, trouble
 from tests.simulation.clusters.faults import wreak as wreak_cluster
 from tests.simulation.staging.clients import clean, drive, write
 from tests.simulation.staging.world import NAMESPACE, STREAM, Plan, World
-from tests.streams.stored import last_known, read_stored
+from tests.support.streams.stored import last_known, read_stored
 
 Workload = Callable[[Simulation], Coroutine[Any, Any, World]]
 

@@ -22,7 +22,7 @@ from quire.testing import Simulation
 from quire.types import LedgerId, Quorum
 from tests.simulation.clusters.stage import STORE_SETTINGS, URI, Stage
 from tests.simulation.streams.changes import MetadataChanges
-from tests.streams.history import StreamHistory
+from tests.support.streams.history import StreamHistory
 
 NAMESPACE, STREAM = "/ns", "s"
 _LEDGERS = LedgerSettings(

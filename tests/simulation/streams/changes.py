@@ -19,7 +19,7 @@ from quire.metadata.driver import Op, SessionId, Written
 from quire.testing.sim_metadata import SimTree
 from quire.testing.simulation import current_host_name
 from quire.types import Lssn
-from tests.streams.history import StreamHistory
+from tests.support.streams.history import StreamHistory
 
 Fate = Literal["lost", "late"]
 

@@ -22,7 +22,7 @@ from quire.stream.ownership import open_stream_writer
 from quire.stream.retention import Retention, truncate_before
 from quire.stream.writer import StreamWriter
 from tests.simulation.streams.world import STREAM, World
-from tests.streams.history import Call, StreamHistory
+from tests.support.streams.history import Call, StreamHistory
 
 _IDLE_S = 0.6
 

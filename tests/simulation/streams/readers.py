@@ -11,7 +11,7 @@ from quire.stream.reader import StreamReader, open_stream_reader
 from quire.stream.start import Start, Txid
 from quire.types import DLSN
 from tests.simulation.streams.world import STREAM, World
-from tests.streams.history import Reading
+from tests.support.streams.history import Reading
 
 
 @dataclass

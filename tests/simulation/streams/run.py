@@ -20,10 +20,10 @@ from tests.simulation.streams.faults import wreak
 from tests.simulation.streams.plan import Plan
 from tests.simulation.streams.readers import read
 from tests.simulation.streams.world import NAMESPACE, STREAM, World
-from tests.streams.history import Call
-from tests.streams.proof import prove
-from tests.streams.proof_of_reading import Hidden
-from tests.streams.stored import StoredStream, last_known, read_stored
+from tests.support.streams.history import Call
+from tests.support.streams.proof import prove
+from tests.support.streams.proof_of_reading import Hidden
+from tests.support.streams.stored import StoredStream, last_known, read_stored
 
 Workload = Callable[[Simulation], Coroutine[Any, Any, World]]
 

@@ -21,7 +21,7 @@ from quire.types import DLSN, LedgerId
 from tests.simulation.clusters.stage import STORE_SETTINGS, URI, Stage
 from tests.simulation.streams.changes import MetadataChanges
 from tests.simulation.streams.plan import Plan
-from tests.streams.history import StreamHistory
+from tests.support.streams.history import StreamHistory
 
 NAMESPACE, STREAM = "/ns", "s"
 RETENTION_S = 1.5

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.fuzz.attack import attack, mutated, valid_frames
 from tests.fuzz.bookie_frames import pieces_of, seeds
-from tests.simulation.bookie_protocol.raw_client import LEDGER, V2, V3, long_poll
+from tests.support.raw_bookie_client import LEDGER, V2, V3, long_poll
 
 LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 EXAMPLES = 3000 if LONG else 200

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import BOOKIE_IDS, damaged, decoded_or_damaged, many_examples, some_examples
+from tests.support.strategies import BOOKIE_IDS, damaged, decoded_or_damaged, many_examples, some_examples
 
 from quire.codec.cookie import Cookie, decode_cookie, encode_cookie
 from quire.errors import DamagedMetadata, InvalidArgument

@@ -7,8 +7,8 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import some_examples
-from tests.unit.codec.wire import vectors
+from tests.support import wire_vectors as vectors
+from tests.support.strategies import some_examples
 
 from quire.codec.digest import KEY_BYTES, Buffer, digest_for, mac_key, master_key
 from quire.types import DigestType

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64, some_examples
+from tests.support.strategies import INT64, some_examples
 
 from quire.codec.digest import digest_for
 from quire.codec.entry import HEADER_BYTES, STORABLE_BYTES_MIN, EntryCodec

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import LEDGER_IDS, damaged, many_examples, some_examples
+from tests.support.strategies import LEDGER_IDS, damaged, many_examples, some_examples
 
 from quire.codec.entry_log import (
     BODY_BYTES_MAX,

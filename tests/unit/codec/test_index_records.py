@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples
+from tests.support.strategies import many_examples
 
 from quire.codec.entry_log import Location
 from quire.codec.index_records import (

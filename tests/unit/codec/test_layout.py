@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT32, damaged, decoded_or_damaged, many_examples, some_examples
+from tests.support.strategies import INT32, damaged, decoded_or_damaged, many_examples, some_examples
 
 from quire.codec.layout import FACTORY_CLASSES, LedgerLayout, decode_layout, encode_layout, layout_for, layout_name
 from quire.errors import DamagedMetadata, InvalidArgument

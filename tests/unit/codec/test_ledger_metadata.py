@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import damaged, decoded_or_damaged, ledger_metadata, many_examples, some_examples
+from tests.support.strategies import damaged, decoded_or_damaged, ledger_metadata, many_examples, some_examples
 
 from quire.codec.ledger_metadata import decode_ledger_metadata, encode_ledger_metadata
 from quire.codec.ledger_metadata_messages import message_of

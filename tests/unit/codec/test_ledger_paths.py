@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import LEDGER_IDS, many_examples
+from tests.support.strategies import LEDGER_IDS, many_examples
 
 from quire.codec import ledger_paths as paths
 from quire.errors import DamagedMetadata, InvalidArgument

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples, some_examples
+from tests.support.strategies import many_examples, some_examples
 
 from quire.codec.protobuf import bytes_field, message_fields, number_field, text_field, varint
 

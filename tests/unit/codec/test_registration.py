@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT32, damaged, decoded_or_damaged, many_examples, some_examples
+from tests.support.strategies import INT32, damaged, decoded_or_damaged, many_examples, some_examples
 
 from quire.codec import registration
 from quire.codec.messages import write_binary

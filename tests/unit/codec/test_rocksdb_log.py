@@ -9,7 +9,7 @@ import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples, some_examples
+from tests.support.strategies import many_examples, some_examples
 
 from quire.codec.rocksdb_log import LogState, log_state
 

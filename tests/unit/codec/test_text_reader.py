@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64, damaged, decoded_or_damaged, many_examples
+from tests.support.strategies import INT64, damaged, decoded_or_damaged, many_examples
 
 from quire.codec.messages import read_text
 from quire.codec.pb import bookkeeper_metadata_pb2 as pb

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64, many_examples
+from tests.support.strategies import INT64, many_examples
 
 from quire.codec.pb import bookkeeper_metadata_pb2 as pb
 from quire.codec.text_writer import quote, write_text

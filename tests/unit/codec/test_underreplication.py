@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import (
+from tests.support.strategies import (
     INT32,
     INT64,
     LEDGER_IDS,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
-from tests.unit.rpc.scripted_bookie import ScriptedBookie
+from tests.support.scripted_bookie import ScriptedBookie
 
 from quire.codec.registration import BOOKIE_RPC, BookieServiceInfo, Endpoint
 from quire.errors import BookieUnavailable

@@ -5,8 +5,8 @@ import ssl
 from collections.abc import Callable
 
 import pytest
+from tests.support.scripted_bookie import Sink, add_frame
 from tests.unit.ledger.pool_world import B1, B2, B3, VERSIONS, World, in_world, refusal
-from tests.unit.rpc.scripted_bookie import Sink, add_frame
 
 from quire.codec.wire import v3
 from quire.codec.wire.codes import Status

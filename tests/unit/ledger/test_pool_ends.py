@@ -4,8 +4,8 @@ import asyncio
 import os
 
 import pytest
+from tests.support.scripted_bookie import Sink
 from tests.unit.ledger.pool_world import B1, B2, B3, VERSIONS, World, in_world, refusal
-from tests.unit.rpc.scripted_bookie import Sink
 
 from quire.bookie.bookie import BookieSettings
 from quire.bookie.identity import BookieFolders

@@ -1,75 +1,19 @@
 """When the answer to a write is lost, the views find out what happened, or say that they do not know. Never a lie."""
 
 import asyncio
-from collections.abc import Callable, Sequence
 
 import pytest
+from tests.support.flaky_driver import FlakyDriver
 
 from quire.codec.registration import BookieServiceInfo
 from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, Outcome
 from quire.metadata import Cluster, MetadataStore, StoredLedger, hold_lock, init_cluster, lock_owners, parse_uri
-from quire.metadata.driver import Children, Node, Op, SessionEvent, SessionId, Stat, Target, Written
 from quire.metadata.drivers.memory import MemoryDriver, MemoryTree
 from quire.metadata.settings import StoreSettings
 from quire.runtime import real_runtime
 from quire.types import BookieId, EntryId, Fragment, LedgerMetadata, LedgerState, Quorum
 
 METADATA = LedgerMetadata(Quorum(1, 1, 1), (Fragment(EntryId(0), (BookieId("bk1:3181"),)),))
-
-
-class FlakyDriver:
-    """A client of a tree in memory whose next calls meet the faults of a plan: `ok`, `lost` or `unavailable`.
-
-    `lost` carries the write out and loses the answer; reads know only `ok` and `unavailable`.
-    """
-
-    def __init__(self, tree: MemoryTree) -> None:
-        self._driver = MemoryDriver(tree, StoreSettings(), real_runtime())
-        self.plan: list[str] = []
-
-    def _next(self) -> str:
-        return self.plan.pop(0) if self.plan else "ok"
-
-    @property
-    def session(self) -> SessionId:
-        return self._driver.session
-
-    def _read_or_fail(self) -> None:
-        if self._next() == "unavailable":
-            raise MetadataUnavailable("injected")
-
-    async def get(self, path: str) -> Node | None:
-        self._read_or_fail()
-        return await self._driver.get(path)
-
-    async def stat(self, path: str) -> Stat | None:
-        self._read_or_fail()
-        return await self._driver.stat(path)
-
-    async def children(self, path: str) -> Children | None:
-        self._read_or_fail()
-        return await self._driver.children(path)
-
-    async def commit(self, ops: Sequence[Op]) -> list[Written | None]:
-        fault = self._next()
-        if fault == "unavailable":
-            raise MetadataUnavailable("injected")
-        written = await self._driver.commit(ops)
-        if fault == "lost":
-            raise MetadataOutcomeUnknown("injected")
-        return written
-
-    async def sync(self) -> None:
-        await self._driver.sync()
-
-    async def watch(self, path: str, target: Target, notify: Callable[[], None]) -> Callable[[], None]:
-        return await self._driver.watch(path, target, notify)
-
-    def listen(self, callback: Callable[[SessionEvent], None]) -> None:
-        self._driver.listen(callback)
-
-    async def aclose(self) -> None:
-        await self._driver.aclose()
 
 
 class World:

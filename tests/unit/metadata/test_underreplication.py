@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from uuid import uuid4
 
 import pytest
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 from quire.codec import underreplication as codec
 from quire.codec.layout import HIERARCHICAL

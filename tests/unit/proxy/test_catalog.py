@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.proxy.read.read_world import CALLER, World, on_proxy
+from tests.support.proxies.read_world import CALLER, World, on_proxy
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument, NoSuchStream, StreamExists, VersionConflict

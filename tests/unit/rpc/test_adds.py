@@ -4,7 +4,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples
+from tests.support.strategies import many_examples
 
 from quire.codec.wire.codes import Status
 from quire.errors import QuireError

@@ -5,7 +5,7 @@ import itertools
 from typing import Any
 
 import pytest
-from tests.unit.rpc.scripted_bookie import KEY, LEDGER, Sink, World, add_frame, add_ok, ids, on_channel
+from tests.support.scripted_bookie import KEY, LEDGER, Sink, World, add_frame, add_ok, ids, on_channel
 
 from quire.codec.digest import Buffer
 from quire.codec.wire import v2, v3

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import pytest
-from tests.unit.rpc.scripted_bookie import KEY, LEDGER, Sink, World, add_ok, ids, on_channel
+from tests.support.scripted_bookie import KEY, LEDGER, Sink, World, add_ok, ids, on_channel
 
 from quire.codec.wire import v2, v3
 from quire.codec.wire.availability import EntryAvailability, encode_availability

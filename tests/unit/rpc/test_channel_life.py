@@ -5,7 +5,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.rpc.scripted_bookie import LEDGER, ScriptedBookie, Sink, World, add_frame, add_ok, ids, on_channel
+from tests.support.scripted_bookie import LEDGER, ScriptedBookie, Sink, World, add_frame, add_ok, ids, on_channel
 
 from quire.codec.wire import v2, v3
 from quire.codec.wire.codes import Status

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 
 import pytest
-from tests.unit.rpc.scripted_bookie import KEY, LEDGER, World, ids, on_channel
+from tests.support.scripted_bookie import KEY, LEDGER, World, ids, on_channel
 
 from quire.codec.wire import v2
 from quire.codec.wire.codes import Status

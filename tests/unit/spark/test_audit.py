@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tests.unit.stream.namespace_world import World, in_namespace
+from tests.support.streams.namespace_world import World, in_namespace
 
 from quire.cold import ColdStores
 from quire.cold.blocking import at_once

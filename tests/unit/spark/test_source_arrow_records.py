@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples
+from tests.support.strategies import many_examples
 
 from quire.codec.stream.compression import Compression
 from quire.codec.stream.entries import decode_entry, encode_entry

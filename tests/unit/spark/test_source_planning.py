@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
     Not,
     StringStartsWith,
 )
-from tests.unit.codec.strategies import many_examples
+from tests.support.strategies import many_examples
 
 from quire.spark.filters import Bounds, Range
 from quire.spark.planning import PARTITION_BYTES, Partitioning, Piece, partitioned

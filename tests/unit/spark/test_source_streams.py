@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import pytest
-from tests.streams.reading import ReaderWorld, on_stream
+from tests.support.streams.reading import ReaderWorld, on_stream
 
 from quire.errors import NoSuchStream, PositionInFuture, PositionTruncated
 from quire.spark.admission import Limit, _Backlog

@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 from unittest.mock import patch
 
 import pytest
-from tests.streams.archive import ROOT, ColdWorld, on_cold_stream
-from tests.streams.reading import take
+from tests.support.streams.archive import ROOT, ColdWorld, on_cold_stream
+from tests.support.streams.reading import take
 
 from quire.cold.memory_store import MemoryStore
 from quire.errors import (

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
-from tests.unit.metadata.test_lost_answers import FlakyDriver
+from tests.support.flaky_driver import FlakyDriver
 
 from quire.codec.stream_metadata.binding import NamespaceBinding, decode_binding, encode_binding
 from quire.errors import (

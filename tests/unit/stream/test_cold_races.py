@@ -7,8 +7,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.streams.archive import ROOT, ColdWorld, on_cold_stream
-from tests.streams.reading import take
+from tests.support.streams.archive import ROOT, ColdWorld, on_cold_stream
+from tests.support.streams.reading import take
 
 from quire.codec.stream_metadata.segment import encode_segment
 from quire.errors import PositionTruncated

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 
 import pytest
-from tests.unit.metadata.test_lost_answers import FlakyDriver
+from tests.support.flaky_driver import FlakyDriver
 
 from quire.codec.stream_metadata.lock import LockOwner, member_owner, member_sequence
 from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, NoSuchNode, NoSuchStream, Outcome, StreamOwned

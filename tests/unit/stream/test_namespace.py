@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
 
 import pytest
-from tests.unit.stream.namespace_world import CLIENT, ROOT, SETTINGS, STORE, URI, World, in_namespace
+from tests.support.streams.namespace_world import CLIENT, ROOT, SETTINGS, STORE, URI, World, in_namespace
 
 from quire.codec.stream_metadata.binding import encode_binding
 from quire.errors import (

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.streams.cluster import SETTINGS, StreamCluster, stream_cluster
+from tests.support.streams.cluster import SETTINGS, StreamCluster, stream_cluster
 
 from quire.codec.stream.entries import decode_entry
 from quire.codec.stream.records import LogRecord

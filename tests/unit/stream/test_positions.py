@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.stream.namespace_world import World, in_namespace
+from tests.support.streams.namespace_world import World, in_namespace
 
 from quire.codec.stream.limits import TXID_MAX
 from quire.errors import InvalidArgument

@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.streams.cluster import SETTINGS
-from tests.streams.raw import RawStream
-from tests.streams.reading import ReaderWorld, is_silent, on_stream, take
+from tests.support.streams.cluster import SETTINGS
+from tests.support.streams.raw import RawStream
+from tests.support.streams.reading import ReaderWorld, is_silent, on_stream, take
 
 from quire.codec.stream.compression import Compression
 from quire.codec.stream.record_sets import decode_record_set

@@ -6,9 +6,9 @@ from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
-from tests.streams.archive import ColdWorld, on_cold_stream
-from tests.streams.cluster import SETTINGS
-from tests.streams.reading import take
+from tests.support.streams.archive import ColdWorld, on_cold_stream
+from tests.support.streams.cluster import SETTINGS
+from tests.support.streams.reading import take
 
 from quire.codec.entry import Entry
 from quire.codec.stream.compression import Compression

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from tests.streams.cluster import SETTINGS
-from tests.streams.reading import ReaderWorld, on_stream, take
+from tests.support.streams.cluster import SETTINGS
+from tests.support.streams.reading import ReaderWorld, on_stream, take
 
 from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import EntryCodec

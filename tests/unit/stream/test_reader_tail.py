@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from tests.streams.cluster import SETTINGS
-from tests.streams.raw import RawSegment, with_ledger
-from tests.streams.reading import READER, ReaderWorld, eventually, is_silent, on_stream, take
+from tests.support.streams.cluster import SETTINGS
+from tests.support.streams.raw import RawSegment, with_ledger
+from tests.support.streams.reading import READER, ReaderWorld, eventually, is_silent, on_stream, take
 
 from quire.codec.stream_metadata.segment import encode_segment, segment_name
 from quire.errors import NoSuchLedger, NoSuchStream

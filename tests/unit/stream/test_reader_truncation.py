@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.streams.cluster import SETTINGS
-from tests.streams.reading import ReaderWorld, is_silent, on_stream, take
+from tests.support.streams.cluster import SETTINGS
+from tests.support.streams.reading import ReaderWorld, is_silent, on_stream, take
 
 from quire.errors import PositionTruncated
 from quire.stream.start import Time, Txid

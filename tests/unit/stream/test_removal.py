@@ -4,7 +4,7 @@ import asyncio
 from contextlib import AbstractAsyncContextManager
 
 import pytest
-from tests.unit.stream.namespace_world import CLIENT, ROOT, World, in_namespace
+from tests.support.streams.namespace_world import CLIENT, ROOT, World, in_namespace
 
 from quire.errors import (
     DamagedMetadata,

@@ -1,7 +1,7 @@
 """A deletion that loses its lock half way: what a new owner wrote is not its business."""
 
 import pytest
-from tests.streams.cluster import SETTINGS, StreamCluster
+from tests.support.streams.cluster import SETTINGS, StreamCluster
 from tests.unit.stream.test_writer import play
 
 from quire.errors import MetadataOutcomeUnknown, SessionExpired

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.stream.namespace_world import ROOT, World, in_namespace
+from tests.support.streams.namespace_world import ROOT, World, in_namespace
 from tests.unit.stream.test_removal import hold
 
 from quire.errors import MetadataOutcomeUnknown, NoSuchStream, RequestTooLarge, StreamExists, StreamOwned

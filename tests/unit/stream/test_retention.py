@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.streams.archive import ColdWorld, on_cold_stream
+from tests.support.streams.archive import ColdWorld, on_cold_stream
 
 from quire.codec.stream_metadata.segment import UNASSIGNED_LSSN, Segment, encode_segment
 from quire.stream.nodes import StreamNodes

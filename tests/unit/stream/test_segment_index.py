@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.streams.cluster import URI
+from tests.support.streams.cluster import URI
 
 from quire.codec.cold import ColdFile, ColdSegment, encode_cold
 from quire.codec.stream_metadata.segment import Completion, Segment, encode_segment, segment_name

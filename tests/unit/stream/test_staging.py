@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.streams.cluster import SETTINGS, StreamCluster, stream_cluster
+from tests.support.streams.cluster import SETTINGS, StreamCluster, stream_cluster
 
 from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.sinks import (

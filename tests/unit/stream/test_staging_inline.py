@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 import pytest
-from tests.streams.cluster import SETTINGS, StreamCluster
+from tests.support.streams.cluster import SETTINGS, StreamCluster
 from tests.unit.stream.test_staging import CLIENT, batch, on_stream, read, staged, texts
 
 from quire.codec.stream.sink_tags import decode_sink_tag, encode_sink_tag

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.streams.reading import ReaderWorld, is_silent, on_stream, take
+from tests.support.streams.reading import ReaderWorld, is_silent, on_stream, take
 
 from quire.codec.stream.entries import encode_entry
 from quire.codec.stream.limits import TXID_MAX

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from tests.streams.cluster import SETTINGS
-from tests.streams.reading import READER, ReaderWorld, on_stream, take
+from tests.support.streams.cluster import SETTINGS
+from tests.support.streams.reading import READER, ReaderWorld, on_stream, take
 
 from quire.codec.stream_metadata.tree import decode_subscription
 from quire.errors import (

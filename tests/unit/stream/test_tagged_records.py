@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.streams.cluster import SETTINGS, StreamCluster
+from tests.support.streams.cluster import SETTINGS, StreamCluster
 from tests.unit.stream.test_writer import QUIET, play, stored_records
 
 from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, RECORDS_BYTES_MAX

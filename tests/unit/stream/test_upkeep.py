@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 
 import pytest
-from tests.unit.stream.namespace_world import World, in_namespace
+from tests.support.streams.namespace_world import World, in_namespace
 
 from quire.codec.stream_metadata.segment import Truncation
 from quire.errors import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 import pytest
-from tests.streams.cluster import SETTINGS, StreamCluster, stream_cluster
+from tests.support.streams.cluster import SETTINGS, StreamCluster, stream_cluster
 
 from quire.codec.stream.entries import decode_entry
 from quire.codec.stream.records import LogRecord

@@ -20,8 +20,8 @@ from quire.rpc.serving.methods import READ, SEAL, WRITE
 from quire.rpc.serving.settings import CallSettings, ServingSettings
 from quire.rpc.serving.transport import Caller
 from quire.runtime import real_runtime
-from tests.integration.rpc.serving.raw_http2 import RawClient, raw_client
-from tests.waiting import eventually
+from tests.support.raw_http2 import RawClient, raw_client
+from tests.support.waiting import eventually
 
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(200)
 SMALL = ServingSettings(

@@ -25,7 +25,7 @@ from quire.rpc.serving.results import error_of
 from quire.rpc.serving.settings import CallSettings, ServingSettings
 from quire.rpc.serving.transport import Caller, Channel
 from quire.runtime import real_runtime
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 WHO = (("x-client-id", "official"), ("x-attempt", "2"), ("x-tried", "a:1,b:2"))
 REFUSAL = NotOwner("b has it", proxy=pb.Owner(host="b", port=4181), owner_live=True)

@@ -13,7 +13,7 @@ from quire.rpc.serving.grpc_server import GrpcServer, bind_grpc
 from quire.rpc.serving.methods import SEAL
 from quire.rpc.serving.transport import Caller
 from quire.runtime import real_runtime
-from tests.integration.certificates import Certificates
+from tests.support.certificates import Certificates
 
 
 async def seal(request: Any, caller: Caller) -> pb.StreamResponse:

@@ -6,7 +6,7 @@ import hashlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64, many_examples
+from tests.support.strategies import INT64, many_examples
 from tests.unit.codec.stream import vectors
 from tests.unit.codec.stream.vectors import dlsn
 

@@ -5,7 +5,7 @@ from struct import pack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples, some_examples
+from tests.support.strategies import many_examples, some_examples
 from tests.unit.codec.stream import vectors
 
 from quire.codec.stream.compression import Compression

@@ -1,7 +1,7 @@
 """Segments of every version, with nothing set that the version does not store."""
 
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64, LEDGER_IDS
+from tests.support.strategies import INT64, LEDGER_IDS
 
 from quire.codec.stream_metadata.segment import Completion, Segment, Truncation
 from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import damaged, decoded_or_damaged, many_examples, some_examples
+from tests.support.strategies import damaged, decoded_or_damaged, many_examples, some_examples
 
 from quire.codec.stream_metadata.binding import NamespaceBinding, decode_binding, encode_binding
 from quire.errors import DamagedMetadata, InvalidArgument

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64, many_examples
+from tests.support.strategies import INT64, many_examples
 
 from quire.codec.stream_metadata.lock import (
     LockOwner,

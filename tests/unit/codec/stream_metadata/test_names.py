@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples
+from tests.support.strategies import many_examples
 
 from quire.codec.stream_metadata.names import is_reserved, stream_name
 from quire.errors import InvalidName

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import damaged, decoded_or_damaged, many_examples, some_examples
+from tests.support.strategies import damaged, decoded_or_damaged, many_examples, some_examples
 from tests.unit.codec.stream_metadata.strategies import segments
 
 from quire.codec.stream_metadata.segment import (

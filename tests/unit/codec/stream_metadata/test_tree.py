@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64, decoded_or_damaged, many_examples, some_examples
+from tests.support.strategies import INT64, decoded_or_damaged, many_examples, some_examples
 
 from quire.codec.stream_metadata.tree import (
     StreamPaths,

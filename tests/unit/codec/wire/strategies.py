@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT64
+from tests.support.strategies import INT64
 
 from quire.codec.wire.codes import Status
 from quire.errors import ProtocolViolation

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import damaged, many_examples, some_examples
-from tests.unit.codec.wire import vectors
+from tests.support import wire_vectors as vectors
+from tests.support.strategies import damaged, many_examples, some_examples
 
 from quire.codec.wire.availability import (
     EntryAvailability,

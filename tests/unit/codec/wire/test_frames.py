@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples, some_examples
-from tests.unit.codec.wire import vectors
+from tests.support import wire_vectors as vectors
+from tests.support.strategies import many_examples, some_examples
 from tests.unit.codec.wire.strategies import chunked
 
 from quire.codec.digest import digest_for

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT32, INT64, damaged, many_examples, some_examples
-from tests.unit.codec.wire import vectors
+from tests.support import wire_vectors as vectors
+from tests.support.strategies import INT32, INT64, damaged, many_examples, some_examples
+from tests.support.wire_vectors import ENTRY, ENTRY_CRC32C, LAST, LEDGER, MASTER_KEY, body
 from tests.unit.codec.wire.strategies import BODIES, ENTRIES, KEYS, LEDGERS, STATUSES, decoded_or_refused
-from tests.unit.codec.wire.vectors import ENTRY, ENTRY_CRC32C, LAST, LEDGER, MASTER_KEY, body
 
 from quire.codec.wire import v2
 from quire.codec.wire.codes import Status

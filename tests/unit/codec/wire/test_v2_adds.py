@@ -5,7 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import LEDGER_IDS, many_examples, some_examples
+from tests.support.strategies import LEDGER_IDS, many_examples, some_examples
 
 from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import EntryCodec

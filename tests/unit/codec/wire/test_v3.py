@@ -8,10 +8,10 @@ from google.protobuf import descriptor_pb2
 from grpc_tools import protoc  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT32, INT64, damaged, many_examples, some_examples
-from tests.unit.codec.wire import vectors
+from tests.support import wire_vectors as vectors
+from tests.support.strategies import INT32, INT64, damaged, many_examples, some_examples
+from tests.support.wire_vectors import ENTRY, ENTRY_CRC32C, LAC_7_CRC32C, LAST, LEDGER, MASTER_KEY, body
 from tests.unit.codec.wire.strategies import BODIES, ENTRIES, KEYS, LEDGERS, STATUSES, TXN_IDS, decoded_or_refused
-from tests.unit.codec.wire.vectors import ENTRY, ENTRY_CRC32C, LAC_7_CRC32C, LAST, LEDGER, MASTER_KEY, body
 
 from quire.codec.pb import bookkeeper_protocol_pb2 as pb
 from quire.codec.wire.codes import Status

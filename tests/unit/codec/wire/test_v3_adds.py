@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import INT32, many_examples, some_examples
-from tests.unit.codec.wire import vectors
+from tests.support import wire_vectors as vectors
+from tests.support.strategies import INT32, many_examples, some_examples
+from tests.support.wire_vectors import ENTRY, ENTRY_CRC32C, LEDGER, MASTER_KEY
 from tests.unit.codec.wire.strategies import ENTRIES, KEYS, LEDGERS, STATUSES, TXN_IDS
-from tests.unit.codec.wire.vectors import ENTRY, ENTRY_CRC32C, LEDGER, MASTER_KEY
 
 from quire.codec.wire.codes import Status
 from quire.codec.wire.v3 import encode_request, encode_response

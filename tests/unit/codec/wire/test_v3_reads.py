@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.codec.strategies import many_examples
+from tests.support.strategies import many_examples
 from tests.unit.codec.wire.strategies import ENTRIES, LEDGERS, TXN_IDS
 
 from quire.codec.wire.codes import Status

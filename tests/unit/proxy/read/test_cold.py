@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.unit.proxy.read.read_world import EARLIEST, LATEST, SETTINGS, World, at, numbered, on_proxy, settings
+from tests.support.proxies.read_world import EARLIEST, LATEST, SETTINGS, World, at, numbered, on_proxy, settings
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.cold import ColdStore, ColdStores

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.proxy.read.read_world import EARLIEST, LATEST, STREAM, World, at, numbered, on_proxy, settings
+from tests.support.proxies.read_world import EARLIEST, LATEST, STREAM, World, at, numbered, on_proxy, settings
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import NoSuchStream, OverCapacity, PositionTruncated

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.proxy.read.read_world import CALLER, EARLIEST, World, on_proxy, settings
+from tests.support.proxies.read_world import CALLER, EARLIEST, World, on_proxy, settings
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import NoSuchStream

@@ -4,7 +4,7 @@ import asyncio
 from functools import partial
 
 import pytest
-from tests.unit.proxy.read.read_world import (
+from tests.support.proxies.read_world import (
     CALLER,
     EARLIEST,
     LATEST,

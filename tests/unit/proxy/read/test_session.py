@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from tests.unit.proxy.read.read_world import CALLER, EARLIEST, World, at, numbered, on_proxy, settings
+from tests.support.proxies.read_world import CALLER, EARLIEST, World, at, numbered, on_proxy, settings
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument, OverCapacity

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.proxy.write.proxy_world import batch
+from tests.support.proxies.write_world import batch
 
 from quire.codec.batch_checksum import batch_checksum
 from quire.codec.pb import quire_v1_pb2 as pb

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.proxy.write.proxy_world import (
+from tests.support.proxies.write_world import (
     SETTINGS,
     STREAMS,
     Duplex,

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from tests.unit.proxy.write.proxy_world import SETTINGS, World, address, in_world, once
+from tests.support.proxies.write_world import SETTINGS, World, address, in_world, once
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import AppendOutcomeUnknown, NotOwner, ProxyDraining, StreamUnavailable

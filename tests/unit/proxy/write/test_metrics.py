@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.proxy.write.proxy_world import World, in_world, once
+from tests.support.proxies.write_world import World, in_world, once
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.proxy.write.proxy import WriteProxy

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.proxy.write.proxy_world import SESSION_S, SETTINGS, STREAMS, Peer, World, in_world, once
+from tests.support.proxies.write_world import SESSION_S, SETTINGS, STREAMS, Peer, World, in_world, once
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import (

@@ -1,6 +1,6 @@
 """The write proxy as its clients see it: writing, redirects, giving streams up."""
 
-from tests.unit.proxy.write.proxy_world import World, in_world, places
+from tests.support.proxies.write_world import World, in_world, places
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import NotOwner

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.unit.proxy.write.proxy_world import World, in_world, once
+from tests.support.proxies.write_world import World, in_world, once
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import AppendOutcomeUnknown, NoSuchStream, NotOwner, QuireError, StreamUnavailable

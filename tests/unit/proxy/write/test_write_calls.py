@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.unit.proxy.write.proxy_world import SETTINGS, STREAMS, Duplex, World, in_world, places
+from tests.support.proxies.write_world import SETTINGS, STREAMS, Duplex, World, in_world, places
 
 from quire.codec.batch_checksum import batch_checksum
 from quire.codec.pb import quire_v1_pb2 as pb

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.certificates import Certificates
+from tests.support.certificates import Certificates
 
 from quire.errors import InvalidArgument
 from quire.rpc.serving.tls import TlsFiles, client_context, server_context
