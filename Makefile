@@ -5,11 +5,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 WORKERS ?= 2
+OPTIONS ?=
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(OPTIONS)
 SOAK_SECONDS ?= 3600
 SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help up setup check format test test-long test-stalled fuzz interop chaos soak bench bench-peer bench-peer-stream protos constraints clean
+.PHONY: help up setup check format test test-all test-again test-long test-stalled fuzz interop chaos soak bench bench-peer bench-peer-stream protos constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -29,21 +31,27 @@ format: .venv/dev ## bring the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: check ## everything: check, then all tests, against real ZooKeeper and etcd servers
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup
+test: check ## check, then every capability once: hermetic tests, real ZooKeeper, etcd, Spark, killed bookies
+	$(PYTEST) -m "not extended"
 
-test-long: .venv/dev ## the same tests with many more seeds and examples
-	QUIRE_TEST_LONG=1 $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 1800
+test-all: .venv/dev ## the tests that `make test` leaves out: long forms, all combinations, all faults
+	$(PYTEST) -m extended
 
-test-stalled: .venv/dev ## the same tests while the machine stands still now and then (Linux)
-	$(BIN)/python -m tests.soak.stalls $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+test-again: .venv/dev ## the tests named in the file TESTS=…, one after the other
+	$(BIN)/pytest -n 0 $(OPTIONS) @$(TESTS)
+
+test-long: .venv/dev ## all tests with many more seeds and examples
+	QUIRE_TEST_LONG=1 $(PYTEST) --timeout 1800
+
+test-stalled: .venv/dev ## all tests while the machine stands still now and then (Linux)
+	$(BIN)/python -m tests.soak.stalls $(PYTEST)
 
 fuzz: .venv/atheris ## look for SECONDS=60 for bytes that harm a bookie, guided by coverage (Linux on x86-64)
 	$(BIN)/python -m tests.fuzz.bookie_frames --seconds $(SECONDS) --folder .venv/fuzz
 
 interop: .venv/dev ## Apache BookKeeper's own programs at the other end (needs Maven)
 	tests/interop/build.sh
-	$(BIN)/pytest tests/interop -n $(WORKERS) --dist loadgroup
+	$(PYTEST) tests/interop
 
 chaos: .venv/dev ## kill and pause bookies and clients for SECONDS=60 while ledgers are written, then check each ledger
 	QUIRE_CHAOS_SECONDS=$(SECONDS) $(BIN)/pytest -s tests/integration/ledger/test_chaos.py

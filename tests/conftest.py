@@ -17,8 +17,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("quire", settings(deadline=None, print_blob=True))
 settings.load_profile("quire")
 
-# For the tests of our own plug-in, and the fixture `spark`.
-pytest_plugins = ["pytester", "tests.support.spark.session"]
+# `pytester` is for the tests of our own plug-in.
+pytest_plugins = ["pytester", "tests.support.tiers", "tests.support.spark.session"]
 
 
 @pytest.fixture(scope="session")

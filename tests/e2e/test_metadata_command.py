@@ -37,7 +37,7 @@ URIS = {
 }
 
 
-@pytest.fixture(params=[pytest.param(s, marks=pytest.mark.xdist_group(s.partition("+")[0])) for s in URIS])
+@pytest.fixture(params=list(URIS))
 def scheme(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -6,11 +6,8 @@ import pytest
 
 from tests.contract.metadata.backends import Backend, MemoryBackend, NetworkBackend, SqliteBackend, ready
 
-# One group for each backend: a group runs on one worker, so that each real server is started once.
-BACKENDS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ("memory", "sqlite", "zk", "etcd")]
 
-
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["memory", "sqlite", "zk", "etcd"])
 async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Backend]:
     stack = AsyncExitStack()
     made: Backend

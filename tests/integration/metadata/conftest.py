@@ -8,13 +8,10 @@ import pytest
 from tests.support.servers.etcd import EtcdServer
 
 
-@pytest.fixture(scope="session")
-def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """One server for all tests that leave it as it was; each test keeps to a tree of its own."""
-    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
-    server.start()
-    yield server
-    server.stop()
+@pytest.fixture
+def shared_etcd(etcd: EtcdServer) -> EtcdServer:
+    """For tests that leave the server as it was; each keeps to a tree of its own."""
+    return etcd
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ from tests.support.servers.link import Link
 from tests.support.servers.zookeeper import ZooKeeperServer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("zk")
+pytestmark = pytest.mark.xdist_group("zookeeper")
 
 # Long sessions: no test waits for one to run out, and a slow machine must not end one by accident.
 PATIENT = StoreSettings(operation_timeout_s=30, session_timeout_s=15)
