@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.extended
+
 
 def bench(*args: str, code: int = 0, **environment: str) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(

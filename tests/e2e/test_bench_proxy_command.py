@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.extended
+
 
 def bench(*args: str, **environment: str) -> str:
     done = subprocess.run(

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from quire.cli.main import app
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
 def test_everything_is_measured_side_by_side(spark: Any) -> None:

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.extended
+
 WAITS = [
     "import to first append, file:",
     "open again after kill -9, file:",

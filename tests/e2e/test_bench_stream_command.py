@@ -13,6 +13,8 @@ import pytest
 from tests.support.processes import below, is_running, kill
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.extended
+
 
 def bench(*args: str, code: int = 0, **environment: str) -> "subprocess.CompletedProcess[str]":
     done = subprocess.run(

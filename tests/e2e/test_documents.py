@@ -26,6 +26,7 @@ from quire.types import Quorum
 
 DOCUMENTS: Final = ["README.md", *sorted(f"docs/guide/{path.name}" for path in (ROOT / "docs/guide").glob("*.md"))]
 GROWING: Final = "docs/guide/growing.md"
+FIRST_PAGES: Final = ["README.md", "docs/guide/first-steps.md", "docs/guide/proxies.md", "docs/guide/cold-storage.md"]
 POSITIONS: Final = "docs/guide/positions.md"
 PAYMENTS: Final = 100_000  # The program takes 1,000 at a time.
 
@@ -139,9 +140,13 @@ def stand_ins(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[s
 @pytest.mark.parametrize(
     ("document", "stand_ins"),
     [
-        *((document, "nothing") for document in DOCUMENTS if document != GROWING and commands(document)),
+        *(
+            pytest.param(document, "nothing", marks=() if document in FIRST_PAGES else pytest.mark.extended)
+            for document in DOCUMENTS
+            if document != GROWING and commands(document)
+        ),
         (GROWING, "zookeeper"),
-        (GROWING, "etcd"),
+        pytest.param(GROWING, "etcd", marks=pytest.mark.extended),
     ],
     indirect=["stand_ins"],
 )
@@ -202,6 +207,7 @@ def test_the_program_of_the_readme_is_short() -> None:
     assert len(program.text.splitlines()) < 20
 
 
+@pytest.mark.extended
 def test_sums_are_right_wherever_the_program_is_killed(tmp_path: Path) -> None:
     """Method: kill it as soon as it says that it has added something, then after twice as much, and so on, until it
     came to the end."""

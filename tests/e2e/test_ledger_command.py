@@ -151,6 +151,7 @@ async def test_a_ledger_is_created_as_asked_and_shown(uri: str) -> None:
     assert "hint: Use the password" in command(uri, "ledger", "read", "77", code=1)
 
 
+@pytest.mark.extended
 async def test_what_cannot_be_is_one_sentence_and_an_exit_code(uri: str) -> None:
     command(uri, "ledger", "create", "--ledger-id", "5")
     for words, said in (

@@ -143,6 +143,7 @@ async def test_bookies_stop_when_their_supervisor_is_killed_and_the_next_one_has
             await writer.append(b"received")
 
 
+@pytest.mark.extended
 def test_what_an_earlier_run_left_behind_is_told_and_stopped(tmp_path: Path) -> None:
     """Method: a bookie stands still (SIGSTOP) when its supervisor is killed, so that it does not hear of it."""
     cluster = LocalCluster(tmp_path)

@@ -8,6 +8,8 @@ from tests.e2e.document_runner import Reader
 from tests.support.documents import ROOT, Block, read_blocks, steps
 from tests.support.servers.ports import free_port
 
+pytestmark = pytest.mark.extended
+
 REPLACING: Final = "docs/operate/replace-a-bookie.md"
 ON_A_CLUSTER: Final = [
     f"docs/operate/{name}.md" for name in ("capacity", "check", "rebalance", "full-disk", "monitoring", "runbooks")

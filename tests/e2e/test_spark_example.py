@@ -12,7 +12,7 @@ import pytest
 import quire
 from quire.testing import LocalCluster
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "windowed_totals.py"
 MINUTES, SHOPS = 5, 3

@@ -110,6 +110,7 @@ def test_the_life_of_a_stream(log: Commands) -> None:
     assert log.out("stream", "list") == "t/nested\n"
 
 
+@pytest.mark.extended
 def test_the_old_end_of_a_stream(log: Commands) -> None:
     for txid in ("10", "20", "30"):
         log.run("write", "s", "--txid", txid, data=b"a\nb\n")
@@ -125,6 +126,7 @@ def test_the_old_end_of_a_stream(log: Commands) -> None:
     assert log.out("read", "s") == "b\n"
 
 
+@pytest.mark.extended
 def test_what_cannot_be_is_one_sentence_and_an_exit_code(log: Commands) -> None:
     """More of this, without a log, is in tests/unit/cli."""
     log.run("write", "s", data=b"a\n")

@@ -21,6 +21,8 @@ from quire.stream.namespace import Namespace, open_namespace
 from quire.testing.local import LocalCluster, local_cluster
 from quire.types import Lssn
 
+pytestmark = pytest.mark.extended
+
 SEGMENTS = 4
 
 

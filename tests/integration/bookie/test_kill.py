@@ -128,7 +128,8 @@ async def one_life(bookie: BookieProcess, load: Load, before: Load, ledgers: lis
 
 
 @pytest.mark.timeout(60 + 10 * ROUNDS)
-async def test_a_killed_bookie_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [6, pytest.param(ROUNDS, marks=pytest.mark.extended)])
+async def test_a_killed_bookie_keeps_what_it_acknowledged(rounds: int, tmp_path: Path) -> None:
     """Each life writes to ledgers of its own and is killed at a random moment; the next one checks it, and the last
     start takes samples of all of them.
     """
@@ -141,7 +142,7 @@ async def test_a_killed_bookie_keeps_what_it_acknowledged(tmp_path: Path) -> Non
     )
     loads, checked = [Load(rng)], 0
     try:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             ledgers = [LedgerId(number * LEDGERS + each) for each in range(LEDGERS)]
             await make_ledgers(runtime, uri, ledgers)
             loads.append(Load(rng))
@@ -154,6 +155,6 @@ async def test_a_killed_bookie_keeps_what_it_acknowledged(tmp_path: Path) -> Non
         await bookie.kill()
         await runtime.disk.aclose()
     fences = sum(len(load.fenced) for load in loads)
-    print(f"{checked} entries and {fences} fences checked in {ROUNDS} rounds, {at_last} entries again at the end")
-    assert 7 * at_last >= checked > 20 * ROUNDS, "the load is too light to prove anything"
-    assert fences > ROUNDS // 2
+    print(f"{checked} entries and {fences} fences checked in {rounds} rounds, {at_last} entries again at the end")
+    assert 7 * at_last >= checked > 20 * rounds, "the load is too light to prove anything"
+    assert fences > rounds // 2

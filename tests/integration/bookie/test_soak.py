@@ -8,6 +8,8 @@ import pytest
 
 from tests.soak.bookie import is_flat, soak
 
+pytestmark = pytest.mark.extended
+
 SECONDS = float(os.environ.get("QUIRE_SOAK_SECONDS", "60"))
 
 

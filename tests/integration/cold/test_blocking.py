@@ -12,6 +12,8 @@ from quire.cold import ColdStores
 from quire.cold.file_store import FileStore
 from quire.errors import ColdUnavailable
 
+pytestmark = pytest.mark.extended
+
 
 async def test_a_folder_that_hangs_keeps_neither_other_roots_nor_decoding_waiting(tmp_path: Path) -> None:
     """More calls than a pool has threads hang in one folder, as they do where a server of NFS is gone."""

@@ -26,6 +26,8 @@ from tests.support.servers.killable import BookieProcess, ClientProcess
 from tests.support.servers.sqlite_bookie import new_cluster
 from tests.support.waiting import at_a_random_moment, eventually
 
+pytestmark = pytest.mark.extended
+
 SECONDS = float(os.environ.get("QUIRE_CHAOS_SECONDS", "60"))
 SEED = int(os.environ.get("QUIRE_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 BOOKIES = [f"b{number}" for number in range(5)]

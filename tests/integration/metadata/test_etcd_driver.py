@@ -83,6 +83,7 @@ async def test_a_watch_wakes_for_changes_that_were_compacted_while_it_was_cut_of
         await wakes.more_than(before)
 
 
+@pytest.mark.extended
 async def test_a_watch_that_is_too_slow_for_the_history_wakes_and_goes_on(shared_etcd: EtcdServer) -> None:
     """Method: hold the stream back until etcd cannot send any more, and compact what it has yet to send."""
     wakes = Wakes()

@@ -19,7 +19,7 @@ from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.link import Link
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("etcd")
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("etcd")]
 
 
 async def test_an_unreachable_server_is_named_within_the_deadline() -> None:

@@ -19,7 +19,7 @@ from tests.integration.metadata.etcd_client import HASTY, PATIENT, Wakes, calls_
 from tests.support.servers.etcd import EtcdServer
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("etcd")
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("etcd")]
 
 
 async def test_a_revoked_lease_is_an_expiry_and_a_new_session_begins(shared_etcd: EtcdServer) -> None:

@@ -26,6 +26,8 @@ from quire.errors import (
 from quire.metadata import ANY_VERSION, MetadataStore, SessionEvent, StoreSettings, open_store
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.extended
+
 INCREMENTS = 2500
 
 # Adds one by compare-and-swap until its own counter says that it has done so `INCREMENTS` times. Both counters move in

@@ -196,6 +196,7 @@ def test_a_server_without_a_port_gets_zookeepers_own() -> None:
     assert _with_port("[::1]:2182") == "[::1]:2182"
 
 
+@pytest.mark.extended
 async def test_calls_without_a_connection_wait_for_it_and_then_say_that_nothing_was_sent(
     server: ZooKeeperServer, root: str
 ) -> None:
@@ -284,6 +285,7 @@ async def test_a_frozen_server_makes_reads_unavailable_and_writes_unknown(server
         assert (await store.children(root)).names == ("both", "new")
 
 
+@pytest.mark.extended
 async def test_the_loop_never_blocks_on_a_server_that_takes_no_more_bytes(server: ZooKeeperServer, root: str) -> None:
     """More requests than all socket buffers hold: every one still ends by its own deadline, not with the session."""
     async with opened(server.port, HASTY) as (_, driver):

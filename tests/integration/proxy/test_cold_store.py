@@ -23,7 +23,7 @@ from tests.support.waiting import at_a_random_moment, eventually
 IS_LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
 OLD, NEW = "archived", "written-now"
 
-pytestmark = [pytest.mark.xdist_group("served"), pytest.mark.timeout(900 if IS_LONG else 300)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("served"), pytest.mark.timeout(900 if IS_LONG else 300)]
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import pytest
 import quire
 from quire.proxy.gateway import GatewaySettings, serve_gateway
 
+pytestmark = pytest.mark.extended
+
 ROOT: Final = Path(__file__).parents[3]
 LONG: Final = bool(os.environ.get("QUIRE_TEST_LONG"))
 EXAMPLES: Final = 300 if LONG else 5

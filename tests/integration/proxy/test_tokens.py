@@ -17,7 +17,7 @@ from tests.support.servers.served_cluster import ProxyProcess, Served, ServedClu
 from tests.support.streams.served_history import History
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.xdist_group("served"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("served"), pytest.mark.timeout(300)]
 
 
 def new_token(file: Path, principal: str, *, days: float = 1.0) -> str:

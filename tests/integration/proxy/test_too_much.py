@@ -28,7 +28,7 @@ PATIENCE_S = 30.0 * COLD_STREAMS / 20  # They are opened three at a time.
 READERS = 200 if IS_LONG else 30
 CALLS_MAX = 50  # Of one connection, where it is tried.
 
-pytestmark = [pytest.mark.xdist_group("served"), pytest.mark.timeout(900 if IS_LONG else 300)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("served"), pytest.mark.timeout(900 if IS_LONG else 300)]
 
 
 async def test_after_a_start_of_everything_all_streams_are_owned_again(served: Served) -> None:

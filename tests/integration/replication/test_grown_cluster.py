@@ -22,6 +22,8 @@ from quire.types import EntryId, LedgerId
 from tests.integration.replication.processes import RealCluster, real_cluster
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.extended
+
 BYTES = int(os.environ.get("QUIRE_REBALANCE_BYTES") or 100_000_000)
 COPIES = 3
 LEDGERS = 20

@@ -19,7 +19,7 @@ from tests.integration.spark.test_source_in_spark import append, batch, reading,
 from tests.support.servers.ports import free_port
 from tests.support.servers.webhdfs import WebHdfsServer
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

@@ -70,6 +70,7 @@ def test_a_write_that_is_run_again_under_its_name_changes_nothing(spark: Any, lo
     assert log.nodes("named", "staged") == []
 
 
+@pytest.mark.extended
 def test_records_are_in_the_order_of_a_column(spark: Any, log: FolderLog) -> None:
     shuffled = spark.range(0, 3_000, 1, 4).selectExpr("CAST(id AS STRING) AS payload", "(id * 7919) % 3000 AS txid")
     ranges = shuffled.repartitionByRange(3, "txid")
@@ -85,6 +86,7 @@ def test_records_are_in_the_order_of_a_column(spark: Any, log: FolderLog) -> Non
 # --- What is refused
 
 
+@pytest.mark.extended
 def test_what_cannot_be_written_is_refused_with_words_and_leaves_nothing(spark: Any, log: FolderLog) -> None:
     one = numbers(spark, 4_000, 2)
     with pytest.raises(Exception, match=r"cannot be overwritten(.|\n)*append"):
@@ -193,6 +195,7 @@ def test_a_query_goes_on_across_small_and_large_batches(spark: Any, log: FolderL
     assert log.nodes("mixed", "staged") == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("mode", "loss"), [("staged", "reply"), ("inline", "helper")])
 def test_a_commit_whose_reply_was_lost_is_recognised(
     spark: Any, log: FolderLog, tmp_path: Path, mode: str, loss: str
@@ -211,6 +214,7 @@ def test_a_commit_whose_reply_was_lost_is_recognised(
     assert log.payloads(stream) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.extended
 def test_another_query_does_not_take_over_a_sink_by_mistake(spark: Any, log: FolderLog, tmp_path: Path) -> None:
     query = Query(spark, log, tmp_path, "taken", sinkId="etl", mode="staged")
     query.add("a")
@@ -222,6 +226,7 @@ def test_another_query_does_not_take_over_a_sink_by_mistake(spark: Any, log: Fol
     assert log.payloads("taken") == ["a", "b"]
 
 
+@pytest.mark.extended
 def test_a_task_that_is_tried_again_leaves_no_ledger(spark: Any, log: FolderLog) -> None:
     def fails_first(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext

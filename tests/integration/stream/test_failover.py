@@ -25,6 +25,8 @@ from tests.support.servers.killable import BookieProcess, Process
 from tests.support.servers.sqlite_bookie import new_cluster
 from tests.support.waiting import at_a_random_moment, eventually
 
+pytestmark = pytest.mark.extended
+
 SECONDS = float(os.environ.get("QUIRE_FAILOVER_SECONDS", "20"))
 KILL_EVERY_S = 2.5
 WRITERS = ("w1", "w2")

@@ -142,6 +142,7 @@ def test_async_tests(user: pytest.Pytester) -> None:
     assert [line for line in NOTHING_LEFT if line not in result.outlines] == []
 
 
+@pytest.mark.extended
 def test_a_failing_test_leaves_nothing_either(user: pytest.Pytester) -> None:
     result = run(
         user,
@@ -167,6 +168,7 @@ def test_a_failing_test_leaves_nothing_either(user: pytest.Pytester) -> None:
     assert [line for line in NOTHING_LEFT if line not in result.outlines] == []
 
 
+@pytest.mark.extended
 def test_workers_of_xdist_have_clusters_of_their_own(user: pytest.Pytester) -> None:
     result = run(
         user,
