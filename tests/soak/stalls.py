@@ -29,12 +29,13 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak.stalls")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    parser.add_argument("--between", type=float, nargs=2, default=_BETWEEN_S, metavar="SECONDS", help="least and most")
     parser.add_argument("command")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args(arguments)
     rng, stalls = random.Random(given.seed), 0
     running = _Running([given.command, *given.arguments])
-    while not running.ended.wait(rng.uniform(*_BETWEEN_S)):
+    while not running.ended.wait(rng.uniform(*given.between)):
         stalls += running.stall(rng.choice(_STALLS_S))
     print(f"{stalls} stalls, seed {given.seed}")
     return running.code

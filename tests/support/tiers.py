@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 _HERMETIC_CONTRACT: Final = re.compile(r"tests/contract/[^[]*(\[.*\b(memory|sim|local)\b.*)?$")
-_REAL_FOLDERS: Final = ("tests/contract/", "tests/integration/", "tests/e2e/", "tests/interop/")
+_REAL_FOLDERS: Final = ("tests/contract/", "tests/integration/", "tests/e2e/", "tests/soak/", "tests/interop/")
 _SERVERS: Final = ("spark", "zookeeper", "etcd")  # Fixtures of a whole worker: tests that share one run on one worker.
 _SCHEMES: Final = {"zk": "zookeeper"}
 

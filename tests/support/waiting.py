@@ -1,15 +1,14 @@
 """Waiting for something to become true, under a deadline. The one place where tests let real time pass."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], *, within_s: float = 20.0, what: str = "") -> None:
     """Return once `condition` answers true; fail with `what` if it does not within the deadline."""
-    deadline_s = time.monotonic() + within_s
+    deadline_s = asyncio.get_running_loop().time() + within_s
     while not await condition():
-        if time.monotonic() > deadline_s:
+        if asyncio.get_running_loop().time() > deadline_s:
             raise AssertionError(f"still not true after {within_s:g} s: {what or condition}")
         await asyncio.sleep(0.01)
 

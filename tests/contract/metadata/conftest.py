@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.metadata.backends import Backend, MemoryBackend, NetworkBackend, SqliteBackend, ready
+from tests.support.virtual_time import virtual_time
 
 
 @pytest.fixture(params=["memory", "sqlite", "zk", "etcd"])
@@ -12,6 +13,7 @@ async def backend(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     stack = AsyncExitStack()
     made: Backend
     if request.param == "memory":
+        stack.enter_context(virtual_time())
         made = MemoryBackend(stack)
     elif request.param == "sqlite":
         made = SqliteBackend(stack, tmp_path)
