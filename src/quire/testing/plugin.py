@@ -50,3 +50,4 @@ def quire_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     with local_cluster(folder, bookies=marked.args[0] if marked else 3) as cluster:
         yield cluster
     shutil.rmtree(folder, ignore_errors=True)  # Nobody can open it any more, and megabytes for each test add up.
+    folder.mkdir(exist_ok=True)  # Some versions of pytest would give its name to the next test, whose URI must be new.
