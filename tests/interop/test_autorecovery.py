@@ -18,8 +18,8 @@ from quire.runtime import real_runtime
 from quire.types import BookieId, LedgerId, LedgerMetadata
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.shell import BookieShell
-from tests.simulation.replication.proof import check_whole
 from tests.support.servers.apache_autorecovery import apache_autorecovery
+from tests.support.simulation.copies import check_whole
 from tests.support.waiting import eventually
 
 ENTRIES = [b"entry %d" % number * 20 for number in range(40)]

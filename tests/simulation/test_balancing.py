@@ -1,6 +1,6 @@
 """Write proxies that share what there is to do: who balances, what it moves, and when it stops.
 
-That nothing is lost while streams move, and balancers die, is proven by the workload `balance` of `test_serving.py`.
+That nothing is lost while streams move, and balancers die, is proven by the workload `serving/balance`.
 """
 
 import asyncio

@@ -17,10 +17,10 @@ from quire.replication.settings import AutorecoverySettings
 from quire.telemetry.metrics import Registry
 from quire.testing import SimBookie, Simulation, sim_cluster, simulate
 from quire.types import EntryId, LedgerId
-from tests.simulation.clusters.stage import STORE_SETTINGS, URI
-from tests.simulation.ledgers.world import SETTINGS
 from tests.support.monitoring.monitored import QUIET, alerts, joined, scraped
 from tests.support.monitoring.promql import Series, evaluate
+from tests.support.simulation.ledgers import SETTINGS
+from tests.support.simulation.world import STORE_SETTINGS, URI
 
 RULES: Final = {alert.name: alert.query.text for alert in alerts()}
 PAYLOAD: Final = b"payload of an entry"

@@ -7,8 +7,8 @@ from quire.app.inventory import Target, open_operations
 from quire.ledger.client import open_ledgers
 from quire.testing import SimBookie, Simulation, sim_cluster, simulate
 from quire.types import bookie_id
-from tests.simulation.clusters.stage import STORE_SETTINGS, URI
-from tests.simulation.ledgers.world import SETTINGS
+from tests.support.simulation.ledgers import SETTINGS
+from tests.support.simulation.world import STORE_SETTINGS, URI
 
 LEDGERS, ENTRIES, ENTRY_BYTES = 12, 10, 1000
 BYTES_PER_S = 2000.0

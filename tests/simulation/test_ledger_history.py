@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from quire.testing import SimBookie, Simulation, sim_cluster, simulate
+from quire.testing import SimBookie, Simulation, simulate
 from quire.types import EntryId, Fragment, LedgerMetadata, LedgerState, Quorum, bookie_id
-from tests.simulation.ledgers.plan import Plan
-from tests.simulation.ledgers.world import World
 from tests.support.ledgers.history import LedgerHistory, check
+from tests.support.simulation.ledgers import LedgerWorld, Plan
 
 ENTRIES = [b"one", b"two", b"three"]
 ONE, TWO, THREE, FOUR = map(EntryId, range(4))
@@ -18,19 +17,13 @@ CLOSED = replace(METADATA, state=LedgerState.CLOSED, last_entry_id=THREE, length
 
 
 async def prove(sim: Simulation, tell: Callable[[LedgerHistory], None]) -> None:
-    async with sim_cluster(sim) as cluster:
-        world = World(sim, Plan(bookies=3), cluster)
-        for bookie in world.bookies:
-            await bookie.start()
-        async with world.ledgers("client") as ledgers:
-            history = await written(world)
-            tell(history)
-            await check(ledgers, history)
-        for bookie in world.bookies:
-            await bookie.stop()
+    async with LedgerWorld.open(sim, Plan(bookies=3)) as world, world.ledgers("client") as ledgers:
+        history = await written(world)
+        tell(history)
+        await check(ledgers, history)
 
 
-async def written(world: World) -> LedgerHistory:
+async def written(world: LedgerWorld) -> LedgerHistory:
     history = LedgerHistory()
     async with world.ledgers("writer") as ledgers, ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2) as writer:
         history.ledger_id = writer.id
@@ -70,10 +63,7 @@ def test_too_few_copies_are_noticed() -> None:
     """Two of three bookies lose what they had, and nobody is excused."""
 
     async def main(sim: Simulation) -> None:
-        async with sim_cluster(sim) as cluster:
-            world = World(sim, Plan(bookies=3), cluster)
-            for bookie in world.bookies:
-                await bookie.start()
+        async with LedgerWorld.open(sim, Plan(bookies=3)) as world:
             history = await written(world)
             for bookie in world.bookies[:2]:
                 await forget(bookie, history)

@@ -1,7 +1,7 @@
 """Readers that go through read proxies, of a stream that is written, rolled, recovered, truncated and purged while
 bookies, metadata and the proxies themselves fail.
 
-The stream, its troubles and the proof are those of `test_stream_readers`; here the readers are clients of two proxies
+The stream, its troubles and the proof are those of `handmade_stream.py`; here the readers are clients of two proxies
 that share lanes, with little memory and few lanes, so that windows are evicted, lanes end and meet, and slow readers
 drop out. Proxies are stopped and started again, and clients go on at the other one.
 
@@ -35,7 +35,7 @@ from quire.stream.namespace import Namespace
 from quire.stream.uri import parse_stream_uri
 from quire.testing import Simulation, sim_tree, simulate
 from quire.types import DLSN, EntryId, Lssn
-from tests.simulation.test_stream_readers import Run, after, check, trouble, write
+from tests.simulation.handmade_stream import Run, after, check, trouble, write
 from tests.support.streams.cluster import SETTINGS, stream_cluster
 from tests.support.streams.raw import RawStream
 

@@ -7,7 +7,7 @@ import pytest
 
 from quire.runtime import read_file
 from quire.testing import SimHost, Simulation, simulate
-from tests.simulation.workloads.replicated_log import LOG, Flaw, Node, Writer, decode
+from tests.simulation.replicated_log import LOG, Flaw, Node, Writer, decode
 
 SEEDS = range(1000 if os.environ.get("QUIRE_TEST_LONG") else 50)
 NODES = ["n1", "n2"]

@@ -21,7 +21,7 @@ from quire.metadata.underreplication import Underreplication
 from quire.runtime import real_runtime
 from quire.types import LedgerId
 from tests.integration.replication.processes import RealCluster, real_cluster
-from tests.simulation.replication.proof import check_whole
+from tests.support.simulation.copies import check_whole
 from tests.support.waiting import eventually
 
 LONG = bool(os.environ.get("QUIRE_TEST_LONG"))

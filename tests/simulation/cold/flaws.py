@@ -1,7 +1,5 @@
 """Bugs to plant into the code that moves segments between hot and cold. A simulation that misses them proves little."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -10,9 +8,11 @@ from quire.stream.cold_nodes import ColdNodes, StoredCold
 from quire.stream.nodes import StoredSegment
 from quire.stream.segment_index import SegmentIndex
 from quire.types import Lssn
+from tests.simulation.cold.workloads import WORKLOADS
+from tests.simulation.harness import Flaw, Patch
 
 
-def a_segment_that_moves_is_passed_over() -> AbstractContextManager[Any]:
+def a_segment_that_moves_is_passed_over() -> Patch:
     """What is only cold looks as if it was purged."""
 
     async def nothing(*_: object) -> dict[Lssn, str]:
@@ -21,7 +21,7 @@ def a_segment_that_moves_is_passed_over() -> AbstractContextManager[Any]:
     return patch.object(SegmentIndex, "_list_cold", nothing)
 
 
-def what_is_dropped_is_as_it_was_archived() -> AbstractContextManager[Any]:
+def what_is_dropped_is_as_it_was_archived() -> Patch:
     """What was truncated since comes back."""
     drop = ColdNodes.drop
 
@@ -31,8 +31,7 @@ def what_is_dropped_is_as_it_was_archived() -> AbstractContextManager[Any]:
     return patch.object(ColdNodes, "drop", forgetful)
 
 
-FLAWS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], str]] = {
-    "what moves is passed over": (a_segment_that_moves_is_passed_over, "rolling"),
-    "truncation is forgotten": (what_is_dropped_is_as_it_was_archived, "truncation"),
-}
-SEEDS_MAX = 24
+FLAWS = [
+    Flaw(a_segment_that_moves_is_passed_over, WORKLOADS["cold/rolling"], 24),
+    Flaw(what_is_dropped_is_as_it_was_archived, WORKLOADS["cold/truncation"], 24),
+]

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, BinaryIO
 
-from quire.codec.stream_metadata.tree import StreamPaths
 from quire.cold import ColdStore, ColdStores
 from quire.cold.blocking import at_once
 from quire.errors import ColdUnavailable, QuireError
@@ -18,7 +17,7 @@ from quire.testing import Simulation
 from quire.types import Lssn
 from tests.simulation.cold.changes import ColdChanges
 from tests.simulation.streams.plan import Plan
-from tests.simulation.streams.world import NAMESPACE, STREAM, World
+from tests.simulation.streams.world import STREAM, StreamWorld
 
 ROOT = "memory:archive"
 ARCHIVERS = 2
@@ -73,16 +72,17 @@ class FlakyStores(ColdStores):
         return FlakyStore(super().at(root), self._rng, self._is_peaceful)
 
 
-class ColdWorld(World):
+class ColdWorld(StreamWorld):
     """One run."""
+
+    changes_type = ColdChanges
 
     def __init__(self, sim: Simulation, plan: Plan, cluster: Cluster) -> None:
         super().__init__(sim, plan, cluster)
-        self.changes = ColdChanges(self.tree, StreamPaths(NAMESPACE, STREAM), self.history)
         self.cold = FlakyStores(self.rng, self.over.is_set)
         self.restores = 0
 
-    def more_roles(self) -> dict[str, Callable[[World, str], Coroutine[Any, Any, None]]]:
+    def more_roles(self) -> dict[str, Callable[[StreamWorld, str], Coroutine[Any, Any, None]]]:
         return {f"archiver{number}": archive for number in range(ARCHIVERS)}
 
     async def settled(self, context: StreamContext) -> None:
@@ -108,7 +108,7 @@ class ColdWorld(World):
         return super().ledgers_left_max() + self.restores
 
 
-async def archive(world: World, name: str) -> None:
+async def archive(world: StreamWorld, name: str) -> None:
     """Archive, drop and restore, until all trouble is over."""
     assert isinstance(world, ColdWorld)
     while not world.over.is_set():

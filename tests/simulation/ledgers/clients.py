@@ -15,8 +15,8 @@ from quire.ledger.writer import LedgerWriter
 from quire.protocol.quorum import entries_at
 from quire.rpc import AddAnswers, BookieChannel
 from quire.types import EntryId, Fragment, LedgerId, LedgerMetadata
-from tests.simulation.ledgers.world import World
 from tests.support.ledgers.history import LedgerHistory
+from tests.support.simulation.ledgers import LedgerWorld
 
 _IDLE_S = 1.5  # Longer than it takes until everything written is in the logs.
 
@@ -24,16 +24,16 @@ _IDLE_S = 1.5  # Longer than it takes until everything written is in the logs.
 # --- Writing
 
 
-async def write(world: World, name: str) -> None:
+async def write(world: LedgerWorld, name: str) -> None:
     """Write some ledgers at the same time, over the same connections, each until it may not be written any more."""
     async with world.ledgers(name) as ledgers:
         await asyncio.gather(*(write_ledger(world, name, ledgers) for _ in range(world.plan.ledgers)))
 
 
-async def write_ledger(world: World, name: str, ledgers: LedgerClient) -> None:
-    quorum, history = world.quorum, LedgerHistory()
+async def write_ledger(world: LedgerWorld, name: str, ledgers: LedgerClient) -> None:
+    history = LedgerHistory()
     try:
-        async with ledgers.create(ensemble=quorum.ensemble, write_quorum=quorum.write, ack_quorum=quorum.ack) as writer:
+        async with world.create(ledgers) as writer:
             history.ledger_id = writer.id
             world.histories.append(history)
             watching = asyncio.create_task(watch_metadata(world, history))
@@ -48,7 +48,7 @@ async def write_ledger(world: World, name: str, ledgers: LedgerClient) -> None:
         world.note(name, error)
 
 
-async def append_from_many_tasks(world: World, history: LedgerHistory, writer: LedgerWriter) -> None:
+async def append_from_many_tasks(world: LedgerWorld, history: LedgerHistory, writer: LedgerWriter) -> None:
     """There are always entries whose fate the writer does not know. The first error ends all of them."""
     tasks = [asyncio.create_task(append(world, history, writer, number)) for number in range(world.plan.appenders)]
     try:
@@ -59,7 +59,7 @@ async def append_from_many_tasks(world: World, history: LedgerHistory, writer: L
         await asyncio.wait(tasks)
 
 
-async def append(world: World, history: LedgerHistory, writer: LedgerWriter, appender: int) -> None:
+async def append(world: LedgerWorld, history: LedgerHistory, writer: LedgerWriter, appender: int) -> None:
     rng, plan, number = world.rng, world.plan, 0
     while True:
         payloads = [b"%d/%d/%d:" % (writer.id, appender, number + step) for step in range(rng.randrange(1, 4))]
@@ -74,7 +74,7 @@ async def append(world: World, history: LedgerHistory, writer: LedgerWriter, app
         await world.pause(rng.random() * plan.append_pause_s + idle)
 
 
-async def rival(world: World, name: str) -> None:
+async def rival(world: LedgerWorld, name: str) -> None:
     """Take over from another writer: recover what it wrote, and go on in a ledger of its own."""
     await world.pause(world.rng.random() * world.plan.recover_within_s)
     async with world.ledgers(name) as ledgers:
@@ -83,7 +83,7 @@ async def rival(world: World, name: str) -> None:
         await write_ledger(world, name, ledgers)
 
 
-async def watch_metadata(world: World, history: LedgerHistory) -> None:
+async def watch_metadata(world: LedgerWorld, history: LedgerHistory) -> None:
     """See every version of the metadata that lasts for a moment. Through a handle that no fault reaches."""
     async with world.cluster.ledgers.watch(history.ledger_id) as watch:
         while True:
@@ -94,7 +94,7 @@ async def watch_metadata(world: World, history: LedgerHistory) -> None:
 # --- Reading
 
 
-async def recover_sometime(world: World, name: str) -> None:
+async def recover_sometime(world: LedgerWorld, name: str) -> None:
     rng = world.rng
     await world.pause(rng.random() * world.plan.recover_within_s)
     if world.histories:
@@ -102,7 +102,7 @@ async def recover_sometime(world: World, name: str) -> None:
             await recover(world, name, ledgers, rng.choice(world.histories))
 
 
-async def recover(world: World, name: str, ledgers: LedgerClient, history: LedgerHistory) -> None:
+async def recover(world: LedgerWorld, name: str, ledgers: LedgerClient, history: LedgerHistory) -> None:
     try:
         async with ledgers.open(history.ledger_id) as reader:
             history.on_end(f"{name} of {history.ledger_id}", reader.last_add_confirmed)
@@ -111,15 +111,15 @@ async def recover(world: World, name: str, ledgers: LedgerClient, history: Ledge
         world.note(name, error)
 
 
-async def tail(world: World, name: str) -> None:
+async def tail(world: LedgerWorld, name: str, *, pause_s: float = 0.3) -> None:
     """Follow one ledger after the other, without disturbing their writers, until all trouble is over."""
     rng, read = world.rng, 0
     async with world.ledgers(name) as ledgers:
         while not world.over.is_set():
-            await world.pause(rng.random() * 0.3)
-            if world.histories:
+            await world.pause(rng.random() * pause_s)
+            if kept := world.kept:
                 read += 1
-                following = follow(world, ledgers, rng.choice(world.histories), f"{name} for the {read}. time")
+                following = follow(world, ledgers, rng.choice(kept), f"{name} for the {read}. time")
                 try:
                     async with asyncio.timeout(rng.random() * 2):
                         await following
@@ -129,7 +129,7 @@ async def tail(world: World, name: str) -> None:
                     world.note(name, error)
 
 
-async def follow(world: World, ledgers: LedgerClient, history: LedgerHistory, handle: str) -> None:
+async def follow(world: LedgerWorld, ledgers: LedgerClient, history: LedgerHistory, handle: str) -> None:
     async with ledgers.open(history.ledger_id, recover=False) as reader:
         wanted = first = max(0, reader.last_add_confirmed - world.rng.randrange(20))
         async for entry in reader.follow(first):
@@ -146,7 +146,7 @@ async def follow(world: World, ledgers: LedgerClient, history: LedgerHistory, ha
 # --- Re-replication
 
 
-async def copy_fragments(world: World, name: str) -> None:
+async def copy_fragments(world: LedgerWorld, name: str) -> None:
     """Move old fragments to other bookies, as re-replication does: first the copies, then the metadata."""
     rng = world.rng
     async with world.ledgers(name) as ledgers:
@@ -159,7 +159,7 @@ async def copy_fragments(world: World, name: str) -> None:
                     world.note(name, error)
 
 
-async def copy_fragment(world: World, ledgers: LedgerClient, history: LedgerHistory) -> None:
+async def copy_fragment(world: LedgerWorld, ledgers: LedgerClient, history: LedgerHistory) -> None:
     stored = await ledgers.ledgers_metadata.read(history.ledger_id)
     fragments = stored.metadata.fragments
     old = [(each, following.first_entry_id) for each, following in itertools.pairwise(fragments)]

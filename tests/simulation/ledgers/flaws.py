@@ -34,18 +34,8 @@ from quire.ledger.writer import LedgerWriter
 from quire.metadata import ANY_VERSION, Ledgers
 from quire.protocol.appends import PendingAppends
 from quire.types import EntryId
-from tests.simulation.ledgers.plan import CHANGES, HANDOVERS, POWER
-from tests.simulation.ledgers.races import (
-    amnesia,
-    bad_disk,
-    late_adds,
-    late_adds_and_a_crash,
-    late_change,
-    missed_fence,
-    new_fragment,
-)
-from tests.simulation.ledgers.run import mixed
-from tests.simulation.planted import Flaw, Patch
+from tests.simulation.harness import Flaw, Patch
+from tests.simulation.ledgers.workloads import WORKLOADS
 
 # --- Recovery
 
@@ -243,25 +233,23 @@ def starts_on_an_empty_disk() -> Patch:
     return patch.object(bookie_module, "prove_identity", prove)
 
 
-_CHANGES, _HANDOVERS = mixed(CHANGES), mixed(HANDOVERS)
-
 FLAWS = [
-    Flaw(reads_that_do_not_fence, missed_fence, 120),
-    Flaw(one_denial_is_absence, late_adds, 120),
-    Flaw(errors_are_absence, late_adds_and_a_crash, 120),
-    Flaw(recovery_stops_at_the_lac, late_adds, 120),
-    Flaw(no_clamp_to_the_fragment, new_fragment, 120),
-    Flaw(publishes_ensembles_early, _HANDOVERS, 250),
-    Flaw(does_not_wait_for_write_backs, late_adds_and_a_crash, 120),
-    Flaw(confirms_during_a_change, _CHANGES, 120),
-    Flaw(counts_who_was_replaced, _CHANGES, 120),
-    Flaw(does_not_look_again_after_a_change, late_change, 120),
-    Flaw(writer_seals_at_what_it_sent, _CHANGES, 120),
-    Flaw(changes_ensembles_in_any_state, _CHANGES, 120),
-    Flaw(metadata_without_compare_and_swap, _CHANGES, 120),
-    Flaw(acknowledges_before_the_flush, mixed(POWER), 120),
-    Flaw(fence_answered_before_the_flush, amnesia, 120),
-    Flaw(fence_lost_at_restart, amnesia, 120),
-    Flaw(damage_is_absence, bad_disk, 120),
-    Flaw(starts_on_an_empty_disk, bad_disk, 120),
+    Flaw(reads_that_do_not_fence, WORKLOADS["ledgers/missed_fence"], 120),
+    Flaw(one_denial_is_absence, WORKLOADS["ledgers/late_adds"], 120),
+    Flaw(errors_are_absence, WORKLOADS["ledgers/late_adds_and_a_crash"], 120),
+    Flaw(recovery_stops_at_the_lac, WORKLOADS["ledgers/late_adds"], 120),
+    Flaw(no_clamp_to_the_fragment, WORKLOADS["ledgers/new_fragment"], 120),
+    Flaw(publishes_ensembles_early, WORKLOADS["ledgers/handovers"], 250),
+    Flaw(does_not_wait_for_write_backs, WORKLOADS["ledgers/late_adds_and_a_crash"], 120),
+    Flaw(confirms_during_a_change, WORKLOADS["ledgers/changes"], 120),
+    Flaw(counts_who_was_replaced, WORKLOADS["ledgers/changes"], 120),
+    Flaw(does_not_look_again_after_a_change, WORKLOADS["ledgers/late_change"], 120),
+    Flaw(writer_seals_at_what_it_sent, WORKLOADS["ledgers/changes"], 120),
+    Flaw(changes_ensembles_in_any_state, WORKLOADS["ledgers/changes"], 120),
+    Flaw(metadata_without_compare_and_swap, WORKLOADS["ledgers/changes"], 120),
+    Flaw(acknowledges_before_the_flush, WORKLOADS["ledgers/power"], 120),
+    Flaw(fence_answered_before_the_flush, WORKLOADS["ledgers/amnesia"], 120),
+    Flaw(fence_lost_at_restart, WORKLOADS["ledgers/amnesia"], 120),
+    Flaw(damage_is_absence, WORKLOADS["ledgers/bad_disk"], 120),
+    Flaw(starts_on_an_empty_disk, WORKLOADS["ledgers/bad_disk"], 120),
 ]

@@ -4,58 +4,7 @@
 few seeds. All of them are run for the correct code; planted bugs name the workload that should find them.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
-
-from quire.types import Quorum
-from tests.simulation.clusters.faults import Fault
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One kind of run. Times are upper limits: the seed chooses."""
-
-    faults: dict[Fault, float] = field(default_factory=dict)
-    """Weights."""
-
-    quorums: tuple[Quorum, ...] = tuple(
-        Quorum(*each) for each in [(3, 3, 2), (3, 2, 2), (4, 3, 2), (5, 3, 2), (3, 3, 3), (2, 2, 1), (5, 3, 3)]
-    )
-    bookies: int = 6
-    lasts_s: float = 6.0
-    """How long there is trouble."""
-
-    fault_pause_s: float = 0.8
-    appenders: int = 5
-    append_pause_s: float = 0.05
-    idle_chance: float = 0.05
-    """That an appender does nothing for long after an append: what it wrote last is in the logs then."""
-
-    ledgers: int = 2
-    """Ledgers that one writer has open at the same time, over the same connections."""
-
-    recoverers: int = 2
-    recover_within_s: float = 4.0
-    rivals: int = 1
-    """Writers that recover what the first one wrote, and go on in a ledger of their own."""
-
-    tailers: int = 1
-    copiers: int = 1
-    """Those who re-replicate old fragments."""
-
-    slow_chance: float = 0.4
-    """That a client and a bookie are far from one another."""
-
-    slow_s: tuple[float, ...] = (0.05, 0.3, 1.0)
-    sync_s: tuple[float, float] | None = None
-    """How long a flush takes; None for hardly any time."""
-
-    endings: tuple[Literal["cancel", "crash", "go on"], ...] = ("cancel", "crash", "go on")
-    """What becomes of the writers when everything was repaired."""
-
-    def having(self, *quorums: tuple[int, int, int]) -> "Plan":
-        return replace(self, quorums=tuple(Quorum(*each) for each in quorums))
-
+from tests.support.simulation.ledgers import Plan
 
 EVERYTHING = Plan(
     {

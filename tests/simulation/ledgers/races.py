@@ -13,32 +13,27 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from quire.errors import LedgerFenced, QuireError
-from quire.ledger.client import LedgerClient
-from quire.ledger.writer import LedgerWriter
-from quire.metadata import Cluster
-from quire.testing import SimBookie, Simulation, sim_cluster
-from tests.simulation.clusters.faults import blackout, damage_logs
+from quire.testing import SimBookie, Simulation
 from tests.simulation.ledgers.clients import recover
-from tests.simulation.ledgers.plan import Plan
-from tests.simulation.ledgers.world import World
 from tests.support.ledgers.history import LedgerHistory, check
+from tests.support.simulation.faults import blackout, damage_logs
+from tests.support.simulation.ledgers import LedgerWorld, Plan, append
 
 _FAST_S, _FAR_S, _SLOW_S = (0.001, 0.02), (0.1, 0.15), (0.1, 0.4, 1.2)
 _BLOCKS_S = (0.0, 0.0, 0.0, 0.4, 0.5, 0.6, 0.7)
 _ANSWER_S = 60.0
 
 
-async def late_adds(sim: Simulation) -> World:
+async def late_adds(sim: Simulation) -> LedgerWorld:
     return await _recover_early(sim, Plan(bookies=4).having((3, 3, 2), (3, 3, 2), (4, 3, 2)), crash_chance=0.1)
 
 
-async def late_adds_and_a_crash(sim: Simulation) -> World:
+async def late_adds_and_a_crash(sim: Simulation) -> LedgerWorld:
     return await _recover_early(sim, Plan(bookies=4).having((3, 3, 3), (3, 2, 2), (2, 2, 2)), crash_chance=0.9)
 
 
-async def _recover_early(sim: Simulation, plan: Plan, *, crash_chance: float) -> World:
-    async with sim_cluster(sim) as cluster:
-        world = await _started(sim, plan, cluster)
+async def _recover_early(sim: Simulation, plan: Plan, *, crash_chance: float) -> LedgerWorld:
+    async with _world(sim, plan) as world:
         rng, history, sent = world.rng, LedgerHistory(), asyncio.Event()
         world.spawn("writer", _write_late(world, history, sent))
         await sent.wait()
@@ -57,25 +52,24 @@ async def _recover_early(sim: Simulation, plan: Plan, *, crash_chance: float) ->
             else:
                 await world.end_client(name)
         await asyncio.sleep(rng.choice([0.0, 1.0, 2.0]))
-        await _prove(world)
     return world
 
 
-async def _write_late(world: World, history: LedgerHistory, sent: asyncio.Event) -> None:
+async def _write_late(world: LedgerWorld, history: LedgerHistory, sent: asyncio.Event) -> None:
     async with world.ledgers("writer") as ledgers:
         try:
-            async with _created(world, ledgers, history) as writer:
-                await _append(history, writer, world.rng.randrange(3))
+            async with world.created(ledgers, history) as writer:
+                await append(history, writer, world.rng.randrange(3))
                 sent.set()
                 while True:
-                    await _append(history, writer, world.rng.randrange(1, 3))
+                    await append(history, writer, world.rng.randrange(1, 3))
         except LedgerFenced:
             world.events["fenced"] += 1
         except QuireError as error:
             world.note("writer", error)
 
 
-async def _recover_soon(world: World, name: str, history: LedgerHistory, recovered: asyncio.Event) -> None:
+async def _recover_soon(world: LedgerWorld, name: str, history: LedgerHistory, recovered: asyncio.Event) -> None:
     rng, network, loop = world.rng, world.sim.network, asyncio.get_running_loop()
     await asyncio.sleep(rng.random() * 0.3)
     for bookie in world.bookies:  # Some ways are closed at first.
@@ -88,7 +82,7 @@ async def _recover_soon(world: World, name: str, history: LedgerHistory, recover
         await asyncio.Event().wait()
 
 
-def _lengthen(world: World, recoverers: list[str]) -> None:
+def _lengthen(world: LedgerWorld, recoverers: list[str]) -> None:
     """Most bookies are near the writer or near the recoverers, and far from the others: what one of them has heard of
     the other has not.
     """
@@ -102,14 +96,13 @@ def _lengthen(world: World, recoverers: list[str]) -> None:
             _set_latency(world, name, bookie, rng.choice(_FAST_S if near_recoverers else _FAR_S))
 
 
-def _set_latency(world: World, client: str, bookie: SimBookie, latency_s: float) -> None:
+def _set_latency(world: LedgerWorld, client: str, bookie: SimBookie, latency_s: float) -> None:
     for link in ((client, bookie.host.name), (bookie.host.name, client)):
         world.sim.network.link_latency_s[link] = (latency_s * 0.8, latency_s)
 
 
-async def missed_fence(sim: Simulation) -> World:
-    async with sim_cluster(sim) as cluster:
-        world = await _started(sim, Plan(bookies=3).having((3, 3, 2)), cluster)
+async def missed_fence(sim: Simulation) -> LedgerWorld:
+    async with _world(sim, Plan(bookies=3).having((3, 3, 2))) as world:
         rng, history, sent = world.rng, LedgerHistory(), asyncio.Event()
         world.spawn("writer", _write_late(world, history, sent))
         await sent.wait()
@@ -126,90 +119,82 @@ async def missed_fence(sim: Simulation) -> World:
         async with world.ledgers("recoverer") as ledgers:
             await recover(world, "recoverer", ledgers, history)
         await asyncio.sleep(4.0)  # Until the last add has come to wherever it was going.
-        await _prove(world)
     return world
 
 
-async def new_fragment(sim: Simulation) -> World:
+async def new_fragment(sim: Simulation) -> LedgerWorld:
     plan = Plan(bookies=6).having((3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3))
-    async with sim_cluster(sim) as cluster:
-        world = await _started(sim, plan, cluster)
+    async with _world(sim, plan) as world:
         rng, history, written = world.rng, LedgerHistory(), asyncio.Event()
         world.spawn("writer", _write_late(world, history, written))
         await written.wait()
-        metadata = (await cluster.ledgers.read(history.ledger_id)).metadata
+        metadata = (await world.cluster.ledgers.read(history.ledger_id)).metadata
         doomed = [each for each in world.bookies if each.host.name in metadata.fragments[-1].bookies]
         await asyncio.gather(
             *(world.crash(each, power_loss=True) for each in rng.sample(doomed, rng.randrange(1, len(doomed) + 1)))
         )
         async with world.cluster.ledgers.watch(history.ledger_id) as watch:
-            if (await cluster.ledgers.read(history.ledger_id)).metadata == metadata:
+            if (await world.cluster.ledgers.read(history.ledger_id)).metadata == metadata:
                 await watch.wait_changed()
         await asyncio.sleep(rng.random() * 0.01)
         await world.crash_client("writer")
         async with world.ledgers("recoverer") as ledgers:
             await recover(world, "recoverer", ledgers, history)
-        await _prove(world)
     return world
 
 
-async def late_change(sim: Simulation) -> World:
+async def late_change(sim: Simulation) -> LedgerWorld:
     plan = Plan(bookies=6).having((5, 3, 2), (4, 3, 2), (5, 2, 1), (5, 4, 2))
-    async with sim_cluster(sim) as cluster:
-        world = await _started(sim, plan, cluster)
+    async with _world(sim, plan) as world:
         world.spawn("writer", _write_through_changes(world, LedgerHistory()))
         await world.end_clients(["writer"], within_s=4 * _ANSWER_S)
-        await _prove(world)
     return world
 
 
-async def _write_through_changes(world: World, history: LedgerHistory) -> None:
+async def _write_through_changes(world: LedgerWorld, history: LedgerHistory) -> None:
     """One append at a time, so that nothing else pushes a forgotten one."""
     rng = world.rng
-    async with world.ledgers("writer") as ledgers, _created(world, ledgers, history) as writer:
+    async with world.ledgers("writer") as ledgers, world.created(ledgers, history) as writer:
         for _ in range(4):
             slow = rng.choice(world.bookies)
             _set_latency(world, "writer", slow, 0.3)
-            await _append(history, writer, rng.randrange(1, 4))
+            await append(history, writer, rng.randrange(1, 4))
             world.tree.stall("writer", rng.random() * 0.3)
             world.sim.network.reset_all(slow.host.name)
             try:
                 async with asyncio.timeout(_ANSWER_S):
-                    await _append(history, writer, 1)
+                    await append(history, writer, 1)
             except TimeoutError:
                 raise AssertionError("an append that nothing keeps from being confirmed is not answered") from None
             _set_latency(world, "writer", slow, 0.001)
 
 
-async def amnesia(sim: Simulation) -> World:
+async def amnesia(sim: Simulation) -> LedgerWorld:
     plan = Plan(bookies=3, sync_s=(0.02, 0.3)).having((3, 3, 2), (3, 2, 2))
-    async with sim_cluster(sim) as cluster:
-        world = await _started(sim, plan, cluster)
+    async with _world(sim, plan) as world:
         rng, first, second = world.rng, LedgerHistory(), LedgerHistory()
         async with world.ledgers("writer") as ledgers, world.ledgers("recoverer") as others:
             try:
-                async with _created(world, ledgers, first) as writer:
-                    await _append(first, writer, rng.randrange(4))
+                async with world.created(ledgers, first) as writer:
+                    await append(first, writer, rng.randrange(4))
                     recovering = asyncio.create_task(recover(world, "recoverer", others, first))
                     await asyncio.sleep(rng.random() * rng.choice([0.1, 0.2, 0.8]))
                     await blackout(world, rng.sample(world.bookies, rng.randrange(2, 4)))
                     await recovering
                     await asyncio.sleep(1.0)  # Until the writer has heard that they are back.
-                    async with _created(world, ledgers, second) as another:  # Its connections are shared by both.
-                        await _append(second, another, 1)
-                        await _append(first, writer, 1)
+                    async with world.created(ledgers, second) as another:  # Its connections are shared by both.
+                        await append(second, another, 1)
+                        await append(first, writer, 1)
             except LedgerFenced:
                 world.events["fenced"] += 1
             except QuireError as error:
                 world.note("writer", error)
-        await _prove(world)
     return world
 
 
-async def bad_disk(sim: Simulation) -> World:
+async def bad_disk(sim: Simulation) -> LedgerWorld:
     plan = Plan(bookies=4).having((3, 3, 3), (3, 2, 2), (2, 2, 2), (3, 3, 2))
-    async with sim_cluster(sim) as cluster:
-        world = await _started(sim, plan, cluster)
+    async with _world(sim, plan) as world:
         history, written = LedgerHistory(), asyncio.Event()
         world.spawn("writer", _write_and_wait(world, history, written))
         await written.wait()
@@ -222,50 +207,24 @@ async def bad_disk(sim: Simulation) -> World:
             damage_logs(world, bookie)
         async with world.ledgers("recoverer") as ledgers:
             await recover(world, "recoverer", ledgers, history)
-        await _prove(world)
     return world
 
 
-async def _write_and_wait(world: World, history: LedgerHistory, written: asyncio.Event) -> None:
-    async with world.ledgers("writer") as ledgers, _created(world, ledgers, history) as writer:
-        await _append(history, writer, world.rng.randrange(1, 6))
+async def _write_and_wait(world: LedgerWorld, history: LedgerHistory, written: asyncio.Event) -> None:
+    async with world.ledgers("writer") as ledgers, world.created(ledgers, history) as writer:
+        await append(history, writer, world.rng.randrange(1, 6))
         written.set()
         await asyncio.Event().wait()
 
 
-# --- Steps
-
-
-async def _started(sim: Simulation, plan: Plan, cluster: Cluster) -> World:
-    world = World(sim, plan, cluster)
-    for bookie in world.bookies:
-        await bookie.start()
-    return world
-
-
 @asynccontextmanager
-async def _created(world: World, ledgers: LedgerClient, history: LedgerHistory) -> AsyncIterator[LedgerWriter]:
-    quorum = world.quorum
-    async with ledgers.create(ensemble=quorum.ensemble, write_quorum=quorum.write, ack_quorum=quorum.ack) as writer:
-        history.ledger_id = writer.id
-        world.histories.append(history)
-        yield writer
-
-
-async def _append(history: LedgerHistory, writer: LedgerWriter, count: int) -> None:
-    for _ in range(count):
-        payload = b"%d/%d:" % (writer.id, len(history.sent))
-        history.on_sent([payload])
-        history.on_acknowledged([await writer.append(payload)], [payload])
-
-
-async def _prove(world: World) -> None:
-    await world.repair()
-    for name in world.client_names:
-        await world.end_client(name)
-    async with world.ledgers("checker") as ledgers:
-        for history in world.histories:
-            await check(ledgers, history, excused=world.lost)
-    for bookie in world.bookies:
-        if bookie.is_running:
-            await bookie.stop()
+async def _world(sim: Simulation, plan: Plan) -> AsyncIterator[LedgerWorld]:
+    """Started bookies; afterwards everything is repaired, and proven."""
+    async with LedgerWorld.open(sim, plan) as world:
+        yield world
+        await world.repair()
+        for name in world.client_names:
+            await world.end_client(name)
+        async with world.ledgers("checker") as ledgers:
+            for history in world.histories:
+                await check(ledgers, history, excused=world.lost)

@@ -1,48 +1,29 @@
-"""One simulated run: start, trouble, repair, proof."""
+"""One simulated run of ledgers: start, trouble, repair, proof."""
 
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from quire.testing import Simulation, sim_cluster, simulate
-from tests.simulation.clusters.faults import slow_links, trouble, wreak
+from quire.testing import Simulation
 from tests.simulation.ledgers.clients import copy_fragments, recover_sometime, rival, tail, write
-from tests.simulation.ledgers.plan import Plan
-from tests.simulation.ledgers.world import World
 from tests.support.ledgers.history import check
+from tests.support.simulation.faults import slow_links, trouble, wreak
+from tests.support.simulation.ledgers import LedgerWorld, Plan
 
-Workload = Callable[[Simulation], Coroutine[Any, Any, World]]
-
-TIME_LIMIT_S = 600.0
 _END_S = 200.0
 
 
-def run(seed: int, workload: Workload) -> World:
-    """Run one seed. Raises what proves that a promise was broken; every failure names the seed."""
-    return simulate(seed, workload, time_limit_s=TIME_LIMIT_S)
-
-
-def mixed(plan: Plan) -> Workload:
+async def live(sim: Simulation, plan: Plan) -> LedgerWorld:
     """All kinds of clients and faults, as the plan says."""
-    return functools.partial(live, plan=plan)
-
-
-async def live(sim: Simulation, plan: Plan) -> World:
-    async with sim_cluster(sim) as cluster:
-        world = World(sim, plan, cluster)
-        for bookie in world.bookies:
-            await bookie.start()
+    async with LedgerWorld.open(sim, plan) as world:
         await _act(world)
-        for bookie in world.bookies:
-            if bookie.is_running:
-                await bookie.stop()
     return world
 
 
-async def _act(world: World) -> None:
-    plan, enough = world.plan, asyncio.Event()
-    cast: dict[str, Callable[[World, str], Coroutine[Any, Any, None]]] = {"writer": write}
+async def _act(world: LedgerWorld) -> None:
+    plan = world.plan
+    cast: dict[str, Callable[[LedgerWorld, str], Coroutine[Any, Any, None]]] = {"writer": write}
     for kind, count, role in (
         ("recoverer", plan.recoverers, recover_sometime),
         ("rival", plan.rivals, rival),
@@ -53,15 +34,13 @@ async def _act(world: World) -> None:
     slow_links(world, list(cast))
     for name, act in cast.items():
         world.spawn(name, act(world, name))
-    troubling = asyncio.create_task(trouble(world, plan.faults, functools.partial(wreak, world), enough))
-    await asyncio.sleep(world.rng.random() * plan.lasts_s)
-    enough.set()
-    await troubling
+    async with trouble(world, plan.faults, functools.partial(wreak, world)):
+        await asyncio.sleep(world.rng.random() * plan.lasts_s)
     await world.repair()
     await _end(world)
 
 
-async def _end(world: World) -> None:
+async def _end(world: LedgerWorld) -> None:
     """Writers are closed, or die, or go on until the proof recovers their ledgers from under them."""
     writers = [name for name in world.client_names if name.startswith(("writer", "rival"))]
     ending = world.rng.choice(world.plan.endings)

@@ -19,7 +19,7 @@ from quire.protocol import fragments, repair
 from quire.replication import worker
 from quire.replication.worker import Worker
 from quire.types import EntryId, LedgerState
-from tests.simulation.planted import Flaw, Patch
+from tests.simulation.harness import Flaw, Patch
 from tests.simulation.replication.workloads import WORKLOADS
 
 
@@ -165,15 +165,15 @@ def leaves_bad_copies_of_open_ledgers_alone() -> Patch:
 
 
 FLAWS = [
-    Flaw(repairs_the_last_fragment_of_open_ledgers, WORKLOADS["idle_writer"], 30),
-    Flaw(copies_up_to_what_bookies_know, WORKLOADS["new_fragment"], 60),
-    Flaw(copies_as_plain_adds, WORKLOADS["fenced_targets"], 30),
-    Flaw(forgets_fences_with_the_ledger, WORKLOADS["zombie"], 30),
-    Flaw(buried_ledgers_stay_buried, WORKLOADS["buried_before"], 30),
-    Flaw(asks_for_the_first_entry_of_every_fragment, WORKLOADS["empty_fragment"], 30),
-    Flaw(believes_damaged_logs, WORKLOADS["damaged_logs"], 30),
-    Flaw(metadata_before_copies, WORKLOADS["one_after_the_other"], 30),
-    Flaw(removes_marks_of_any_version, WORKLOADS["marked_again"], 60),
-    Flaw(does_not_look_again, WORKLOADS["came_back"], 30),
-    Flaw(leaves_bad_copies_of_open_ledgers_alone, WORKLOADS["damaged_open"], 30),
+    Flaw(repairs_the_last_fragment_of_open_ledgers, WORKLOADS["replication/idle_writer"], 30),
+    Flaw(copies_up_to_what_bookies_know, WORKLOADS["replication/new_fragment"], 60),
+    Flaw(copies_as_plain_adds, WORKLOADS["replication/fenced_targets"], 30),
+    Flaw(forgets_fences_with_the_ledger, WORKLOADS["replication/zombie"], 30),
+    Flaw(buried_ledgers_stay_buried, WORKLOADS["replication/buried_before"], 30),
+    Flaw(asks_for_the_first_entry_of_every_fragment, WORKLOADS["replication/empty_fragment"], 30),
+    Flaw(believes_damaged_logs, WORKLOADS["replication/damaged_logs"], 30),
+    Flaw(metadata_before_copies, WORKLOADS["replication/one_after_the_other"], 30),
+    Flaw(removes_marks_of_any_version, WORKLOADS["replication/marked_again"], 60),
+    Flaw(does_not_look_again, WORKLOADS["replication/came_back"], 30),
+    Flaw(leaves_bad_copies_of_open_ledgers_alone, WORKLOADS["replication/damaged_open"], 30),
 ]

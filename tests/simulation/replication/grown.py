@@ -26,13 +26,13 @@ from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.fragment_check import members_of
 from quire.ledger.replica_reads import check_replicas
 from quire.metadata import Cluster
-from quire.testing import SimBookie, Simulation, sim_cluster
+from quire.testing import SimBookie, Simulation
 from quire.types import EntryId, LedgerId
-from tests.simulation.clusters.stage import URI
-from tests.simulation.ledgers.plan import Plan
 from tests.simulation.replication.operations_world import OperationsWorld
 from tests.simulation.replication.shared_content import SharedContent, make_bodies
 from tests.support.ledgers.history import LedgerHistory
+from tests.support.simulation.ledgers import Plan
+from tests.support.simulation.world import URI
 
 COPIES = 3
 _LABEL_BYTES = 64
@@ -127,15 +127,9 @@ class GrownWorld(OperationsWorld):
 
 
 async def live(sim: Simulation, size: Size) -> Report:
-    async with sim_cluster(sim) as cluster:
-        world = GrownWorld(sim, size, cluster)
-        for bookie in world.bookies:
-            await bookie.start()
+    async with GrownWorld.open(sim, size) as world:
         with TemporaryDirectory() as folder:
-            report = await _act(world, Path(folder) / "moves")
-        for bookie in world.bookies:
-            await bookie.stop()
-    return report
+            return await _act(world, Path(folder) / "moves")
 
 
 async def _act(world: GrownWorld, path: Path) -> Report:

@@ -13,9 +13,8 @@ wants to be rid of the bookies that are leaving, and says so when it is.
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,25 +24,24 @@ from quire.app.inventory import Operations, Target, open_operations
 from quire.app.rebalance import make_plan, read_plan, run_plan, write_plan
 from quire.errors import InvalidArgument, NoSuchEntry, NoSuchLedger, QuireError
 from quire.ledger.client import LedgerClient
-from quire.replication.settings import AutorecoverySettings
-from quire.testing import Simulation, sim_cluster
+from quire.testing import Simulation
 from quire.types import LedgerState
-from tests.simulation.clusters.faults import slow_links, trouble
-from tests.simulation.clusters.stage import URI
-from tests.simulation.ledgers.plan import Plan
+from tests.simulation.ledgers.clients import tail
 from tests.simulation.replication.operations_world import OperationsWorld
 from tests.simulation.replication.races import closed
 from tests.simulation.replication.run import (
+    TAIL_PAUSE_S,
     RepairPlan,
-    Workload,
     delete_now_and_then,
     keep_writing,
     lose,
-    tail,
     wreak_on_repairs,
 )
-from tests.simulation.replication.world import HOSTS, REPAIR, name_of
 from tests.support.ledgers.history import LedgerHistory
+from tests.support.simulation.faults import slow_links, trouble
+from tests.support.simulation.ledgers import Plan
+from tests.support.simulation.repairs import HOSTS, REPAIR
+from tests.support.simulation.world import URI, name_of
 
 REBALANCERS = ("rebalancer0", "rebalancer1")
 DECOMMISSIONER = "decommissioner"
@@ -52,66 +50,74 @@ _BYTES_PER_S = (0.0, 2000.0, 300.0, 60.0)  # Slow ones are at one ledger for man
 
 
 @dataclass(frozen=True, slots=True)
-class OperationsPlan:
+class OperationsPlan(RepairPlan):
     """What a run is made of. Faults are as for repairs, and those of `_FAULTS`."""
 
-    faults: dict[str, float]
-    repair: RepairPlan = field(default_factory=RepairPlan)
     lasts_s: float = 5.0
-    rounds: int = 1
     reads_succeed: bool = False
     """Whether nothing goes wrong that is an excuse for a read."""
 
 
-def operated(plan: OperationsPlan) -> Workload:
-    return functools.partial(live, plan=plan)
+OPERATIONS = OperationsPlan(
+    {
+        "crash": 2,
+        "blackout": 0.3,
+        "reset": 1,
+        "partition": 1,
+        "heal": 2,
+        "stall": 1,
+        "expire": 1.5,
+        "lose_answers": 1.5,
+        "fill": 0.5,
+        "make_room": 1,
+        "failing_sync": 0.3,
+        "crash_repairs": 1,
+        "crash_operator": 1.5,
+        "grow": 1,
+        "drain": 0.7,
+        "leave": 1.5,
+        "lose": 0.7,
+    }
+)
+GROWING = OperationsPlan(
+    {"crash_operator": 2, "grow": 2, "expire_operator": 1},
+    slow_chance=0.0,
+    reads_succeed=True,
+)
+LEAVING = OperationsPlan(
+    {"crash_operator": 0.5, "grow": 1, "drain": 0.5, "leave": 2},
+    slow_chance=0.0,
+    reads_succeed=True,
+)
 
 
 async def live(sim: Simulation, plan: OperationsPlan) -> OperationsWorld:
-    async with _world(sim, plan.repair.stage) as world:
+    async with OperationsWorld.open(sim, plan) as world:
         with TemporaryDirectory() as folder:
             await _act(world, plan, Path(folder))
     return world
 
 
-@asynccontextmanager
-async def _world(
-    sim: Simulation, stage: Plan, settings: AutorecoverySettings = REPAIR
-) -> AsyncIterator[OperationsWorld]:
-    """Started bookies; all of it is ended afterwards."""
-    async with sim_cluster(sim) as cluster:
-        world = OperationsWorld(sim, stage, cluster, settings)
-        for bookie in world.bookies:
-            await bookie.start()
-        yield world
-        for name in world.client_names:
-            await world.end_client(name)
-        for bookie in world.bookies:
-            if bookie.is_running:
-                await bookie.stop()
-
-
 async def _act(world: OperationsWorld, plan: OperationsPlan, folder: Path) -> None:
-    writers = [f"writer{number}" for number in range(plan.repair.writers)]
+    writers = [f"writer{number}" for number in range(plan.writers)]
     readers = ["tailer", "reader0", "reader1"]
     slow_links(world, [*writers, *readers, *HOSTS, *REBALANCERS])
     world.start_repairs()
     for name in writers:
         world.spawn(name, keep_writing(world, name))
-    world.spawn("tailer", tail(world, "tailer"))
+    world.spawn("tailer", tail(world, "tailer", pause_s=TAIL_PAUSE_S))
     for name in readers[1:]:
         world.spawn(name, _read_at_random(world, plan, name))
     world.spawn("deleter", delete_now_and_then(world))
     start_operators = functools.partial(_start_operators, world, folder)
     start_operators()
-    for _ in range(plan.rounds):
-        await _round(world, plan, start_operators)
-        await world.mend()
-        world.start_repairs()
-        start_operators()
-        await world.wait_left()
-        await world.wait_whole()
-        await world.settle()
+    await _cause_trouble(world, plan, start_operators)
+    await world.mend()
+    world.start_repairs()
+    start_operators()
+    await world.wait_left()
+    await world.wait_whole()
+    await world.settle()
     await world.repair()
     for name in [*writers, "deleter", *REBALANCERS, DECOMMISSIONER]:
         await world.end_client(name)
@@ -122,10 +128,9 @@ async def _act(world: OperationsWorld, plan: OperationsPlan, folder: Path) -> No
     await world.settle()
 
 
-async def _round(world: OperationsWorld, plan: OperationsPlan, start_operators: Callable[[], None]) -> None:
+async def _cause_trouble(world: OperationsWorld, plan: OperationsPlan, start_operators: Callable[[], None]) -> None:
     """Trouble, with operators in the middle of it."""
-    enough, world.has_lost = asyncio.Event(), False
-    if len(world.alive) < plan.repair.bookies + 2:
+    if len(world.alive) < plan.bookies + 2:
         await world.add_bookie()
     faults = {kind: functools.partial(each, world, plan) for kind, each in _FAULTS.items()}
 
@@ -138,15 +143,13 @@ async def _round(world: OperationsWorld, plan: OperationsPlan, start_operators: 
         if world.rng.random() < 0.5:
             start_operators()
 
-    troubling = asyncio.create_task(trouble(world, plan.faults, wreak_here, enough))
-    await asyncio.sleep((0.3 + world.rng.random()) * plan.lasts_s)
-    enough.set()
-    await troubling
+    async with trouble(world, plan.faults, wreak_here):
+        await asyncio.sleep((0.3 + world.rng.random()) * plan.lasts_s)
 
 
 async def nowhere(sim: Simulation) -> OperationsWorld:
     """Until there is a bookie for the copies nobody says that the one that leaves is needed no more; then it goes."""
-    async with _world(sim, Plan(bookies=3).having((3, 3, 2), (3, 2, 2), (3, 3, 3))) as world:
+    async with OperationsWorld.open(sim, Plan(bookies=3).having((3, 3, 2), (3, 2, 2), (3, 3, 3))) as world:
         world.start_repairs()
         for number in range(world.rng.randrange(1, 4)):
             await closed(world, f"writer{number}", world.rng.randrange(1, 12))
@@ -165,8 +168,8 @@ async def nowhere(sim: Simulation) -> OperationsWorld:
 async def lost_lock(sim: Simulation) -> OperationsWorld:
     """Somebody removes the lock, its session still lives. What was copied may be gone: the metadata must not say that
     it is there."""
-    slow = replace(REPAIR, bytes_per_s=30.0)
-    async with _world(sim, Plan(bookies=4).having((3, 3, 2), (3, 2, 2), (2, 2, 2)), slow) as world:
+    plan, slow = Plan(bookies=4).having((3, 3, 2), (3, 2, 2), (2, 2, 2)), replace(REPAIR, bytes_per_s=30.0)
+    async with OperationsWorld.open(sim, plan, settings=slow) as world:
         history = await closed(world, "writer", world.rng.randrange(20, 60))
         metadata = world.metadata_of(history.ledger_id)
         assert metadata is not None
@@ -195,7 +198,7 @@ async def _expire_operator(world: OperationsWorld, plan: OperationsPlan) -> None
 
 
 async def _grow(world: OperationsWorld, plan: OperationsPlan) -> None:
-    if len(world.alive) < plan.repair.bookies + 3:
+    if len(world.alive) < plan.bookies + 3:
         await world.add_bookie()
 
 
@@ -218,10 +221,10 @@ async def _leave(world: OperationsWorld, plan: OperationsPlan) -> None:
 
 
 async def _lose(world: OperationsWorld, plan: OperationsPlan) -> None:
-    """One disk in a round: what is lost must be repaired before more is."""
+    """One disk: what is lost must be repaired before more is."""
     if not world.has_lost:
         world.has_lost = True
-        await lose(world, plan.repair)
+        await lose(world, plan)
 
 
 _FAULTS: dict[str, Callable[[OperationsWorld, OperationsPlan], Coroutine[Any, Any, None]]] = {
@@ -308,7 +311,7 @@ async def _read_at_random(world: OperationsWorld, plan: OperationsPlan, name: st
     async with world.ledgers(name) as ledgers:
         while not world.over.is_set():
             await asyncio.sleep(world.rng.random() * 0.5)
-            kept = [each for each in world.histories if each.ledger_id not in world.deleted and each.acknowledged]
+            kept = [each for each in world.kept if each.acknowledged]
             if kept:
                 await _read_for_long(world, plan, ledgers, world.rng.choice(kept))
 
@@ -332,40 +335,3 @@ async def _read_for_long(
         is_there = history.ledger_id not in world.deleted
         if is_there and (plan.reads_succeed or isinstance(error, NoSuchEntry | NoSuchLedger)):
             world.violations.append(f"ledger {history.ledger_id} could not be read: {error!r}")
-
-
-# --- Plans
-
-
-_STAGE = RepairPlan().stage
-OPERATIONS = OperationsPlan(
-    {
-        "crash": 2,
-        "blackout": 0.3,
-        "reset": 1,
-        "partition": 1,
-        "heal": 2,
-        "stall": 1,
-        "expire": 1.5,
-        "lose_answers": 1.5,
-        "fill": 0.5,
-        "make_room": 1,
-        "failing_sync": 0.3,
-        "crash_repairs": 1,
-        "crash_operator": 1.5,
-        "grow": 1,
-        "drain": 0.7,
-        "leave": 1.5,
-        "lose": 0.7,
-    }
-)
-GROWING = OperationsPlan(
-    {"crash_operator": 2, "grow": 2, "expire_operator": 1},
-    RepairPlan(stage=replace(_STAGE, slow_chance=0.0)),
-    reads_succeed=True,
-)
-LEAVING = OperationsPlan(
-    {"crash_operator": 0.5, "grow": 1, "drain": 0.5, "leave": 2},
-    RepairPlan(stage=replace(_STAGE, slow_chance=0.0)),
-    reads_succeed=True,
-)

@@ -1,4 +1,4 @@
-"""The stage of a simulation of operators: as that of autorecovery, with bookies that collect garbage, and leave."""
+"""A simulated world of operators: as that of autorecovery, with bookies that collect garbage, and leave."""
 
 import asyncio
 import itertools
@@ -12,10 +12,11 @@ from quire.ledger.fragment_check import members_of
 from quire.metadata import ANY_VERSION, Cluster
 from quire.replication.settings import AutorecoverySettings
 from quire.testing import SimBookie, Simulation
-from quire.types import BookieId, LedgerId, LedgerMetadata, LedgerState, bookie_id
-from tests.simulation.ledgers.plan import Plan
+from quire.types import BookieId, LedgerId, LedgerMetadata, LedgerState
 from tests.simulation.replication.watching import Claims, WatchedBookie, drop_problem
-from tests.simulation.replication.world import REPAIR, RepairWorld, decoded, name_of
+from tests.support.simulation.ledgers import Plan
+from tests.support.simulation.repairs import REPAIR, RepairWorld, decoded
+from tests.support.simulation.world import name_of
 
 GARBAGE = GarbageSettings(
     interval_s=0.4,
@@ -39,7 +40,7 @@ class OperationsWorld(RepairWorld):
         self.left: list[SimBookie] = []
         self._lives = asyncio.Lock()  # Operators start and stop bookies while other things happen to them.
         self._numbers = itertools.count()
-        self.has_lost = False  # Whether a disk was lost in this round.
+        self.has_lost = False  # Whether a disk was lost.
         self._drained: list[SimBookie] = []
         super().__init__(sim, plan, cluster, settings)
 
@@ -187,6 +188,6 @@ class OperationsWorld(RepairWorld):
                 return f"{bookie.host.name}: {error!r}"
             for ledger_id in here:
                 metadata = self.metadata_of(ledger_id)
-                if metadata is None or drop_problem(bookie_id(bookie.host.name), metadata) is None:
+                if metadata is None or drop_problem(name_of(bookie), metadata) is None:
                     return f"{bookie.host.name} has ledger {ledger_id}, which is {metadata}"
         return ""

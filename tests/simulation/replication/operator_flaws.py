@@ -12,7 +12,7 @@ from quire.metadata.driver import ANY_VERSION
 from quire.metadata.ledgers import Ledgers
 from quire.metadata.underreplication import LedgerLock, Underreplication
 from quire.protocol import repair
-from tests.simulation.planted import Flaw, Patch
+from tests.simulation.harness import Flaw, Patch
 from tests.simulation.replication.workloads import WORKLOADS
 
 
@@ -124,11 +124,11 @@ def repairs_go_on_without_the_lock() -> Patch:
     return patch.object(LedgerLock, "guard", lambda _: None)
 
 
-OPERATOR_FLAWS = [
-    Flaw(garbage_collection_trusts_an_old_listing, WORKLOADS["growing"], 30),
-    Flaw(garbage_collection_takes_no_lock, WORKLOADS["growing"], 30),
-    Flaw(rebalancing_names_the_taker_first, WORKLOADS["growing"], 30),
-    Flaw(rebalancing_asks_nobody, WORKLOADS["growing"], 30),
-    Flaw(repairs_go_on_without_the_lock, WORKLOADS["lost_lock"], 30),
-    Flaw(decommissioning_does_not_look_again, WORKLOADS["nowhere"], 10),
+FLAWS = [
+    Flaw(garbage_collection_trusts_an_old_listing, WORKLOADS["replication/growing"], 30),
+    Flaw(garbage_collection_takes_no_lock, WORKLOADS["replication/growing"], 30),
+    Flaw(rebalancing_names_the_taker_first, WORKLOADS["replication/growing"], 30),
+    Flaw(rebalancing_asks_nobody, WORKLOADS["replication/growing"], 30),
+    Flaw(repairs_go_on_without_the_lock, WORKLOADS["replication/lost_lock"], 30),
+    Flaw(decommissioning_does_not_look_again, WORKLOADS["replication/nowhere"], 10),
 ]

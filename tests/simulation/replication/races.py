@@ -19,14 +19,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from quire.errors import QuireError
-from quire.ledger.client import LedgerClient
-from quire.ledger.writer import LedgerWriter
-from quire.testing import SimBookie, Simulation, sim_cluster
+from quire.testing import SimBookie, Simulation
 from quire.types import EntryId, Fragment, LedgerMetadata, LedgerState, Quorum
-from tests.simulation.clusters.faults import damage_logs
-from tests.simulation.ledgers.plan import Plan
-from tests.simulation.replication.world import REPAIR, RepairWorld, name_of
 from tests.support.ledgers.history import LedgerHistory
+from tests.support.simulation.faults import damage_logs
+from tests.support.simulation.ledgers import Plan, append
+from tests.support.simulation.repairs import REPAIR, RepairWorld
+from tests.support.simulation.world import name_of
 
 _CALM = replace(REPAIR, ledger_check_interval_s=0.0, verification_percentage=0.0)
 _QUORUMS = ((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2))
@@ -37,11 +36,8 @@ async def _world(
     sim: Simulation, bookies: int, *quorums: tuple[int, int, int], repairs: bool = True, **changed: float
 ) -> AsyncIterator[RepairWorld]:
     """Started bookies and repairs; all of it is ended and proven afterwards."""
-    async with sim_cluster(sim) as cluster:
-        plan = Plan(bookies=bookies).having(*(quorums or _QUORUMS))
-        world = RepairWorld(sim, plan, cluster, replace(_CALM, **changed))  # type: ignore[arg-type]
-        for bookie in world.bookies:
-            await bookie.start()
+    plan, settings = Plan(bookies=bookies).having(*(quorums or _QUORUMS)), replace(_CALM, **changed)  # type: ignore[arg-type]
+    async with RepairWorld.open(sim, plan, settings=settings) as world:
         if repairs:
             world.start_repairs(["autorecovery0"])
         yield world
@@ -51,38 +47,13 @@ async def _world(
         await world.repair()
         world.start_repairs(["autorecovery0"])
         await world.prove()
-        for name in world.client_names:
-            await world.end_client(name)
-        for bookie in world.bookies:
-            if bookie.is_running:
-                await bookie.stop()
-
-
-@asynccontextmanager
-async def _created(
-    world: RepairWorld, ledgers: LedgerClient, history: LedgerHistory, ledger_id: int | None = None
-) -> AsyncIterator[LedgerWriter]:
-    quorum = world.quorum
-    async with ledgers.create(
-        ensemble=quorum.ensemble, write_quorum=quorum.write, ack_quorum=quorum.ack, ledger_id=ledger_id
-    ) as writer:
-        history.ledger_id = writer.id
-        world.histories.append(history)
-        yield writer
-
-
-async def _append(history: LedgerHistory, writer: LedgerWriter, count: int, *, size: int = 0) -> None:
-    for _ in range(count):
-        payload = b"%d/%d:" % (writer.id, len(history.sent)) + bytes(size)
-        history.on_sent([payload])
-        history.on_acknowledged([await writer.append(payload)], [payload])
 
 
 async def closed(world: RepairWorld, name: str, entries: int, *, size: int = 0) -> LedgerHistory:
     """A ledger that its writer closed."""
     history = LedgerHistory()
-    async with world.ledgers(name) as ledgers, _created(world, ledgers, history) as writer:
-        await _append(history, writer, entries, size=size)
+    async with world.ledgers(name) as ledgers, world.created(ledgers, history) as writer:
+        await append(history, writer, entries, size=size)
     return history
 
 
@@ -118,11 +89,11 @@ async def idle_writer(sim: Simulation) -> RepairWorld:
         async def write() -> None:
             async with world.ledgers("writer") as ledgers:
                 try:
-                    async with _created(world, ledgers, history) as writer:
-                        await _append(history, writer, world.rng.randrange(1, 6))
+                    async with world.created(ledgers, history) as writer:
+                        await append(history, writer, world.rng.randrange(1, 6))
                         written.set()
                         await asyncio.sleep(world.rng.random() * 6)
-                        await _append(history, writer, 3)
+                        await append(history, writer, 3)
                         await asyncio.Event().wait()
                 except QuireError as error:
                     world.note("writer", error)
@@ -139,10 +110,10 @@ async def new_fragment(sim: Simulation) -> RepairWorld:
         history, changed = LedgerHistory(), asyncio.Event()
 
         async def write() -> None:
-            async with world.ledgers("writer") as ledgers, _created(world, ledgers, history) as writer:
-                await _append(history, writer, world.rng.randrange(1, 4))
+            async with world.ledgers("writer") as ledgers, world.created(ledgers, history) as writer:
+                await append(history, writer, world.rng.randrange(1, 4))
                 written.set()
-                tasks = [asyncio.create_task(_append(history, writer, 2)) for _ in range(4)]
+                tasks = [asyncio.create_task(append(history, writer, 2)) for _ in range(4)]
                 await asyncio.wait(tasks)
                 changed.set()
                 await asyncio.Event().wait()  # Nothing more is sent, so bookies hear of no later LAC.
@@ -162,11 +133,11 @@ async def fenced_targets(sim: Simulation) -> RepairWorld:
         history = LedgerHistory()
         async with world.ledgers("writer") as ledgers:
             try:
-                async with _created(world, ledgers, history) as writer:
-                    await _append(history, writer, world.rng.randrange(1, 6))
+                async with world.created(ledgers, history) as writer:
+                    await append(history, writer, world.rng.randrange(1, 6))
                     doomed = await _member(world, history)
                     await world.crash(doomed, power_loss=True)
-                    await _append(history, writer, world.rng.randrange(1, 6))
+                    await append(history, writer, world.rng.randrange(1, 6))
                     async with world.ledgers("recoverer") as others:
                         await others.recover(writer.id)
             except QuireError as error:
@@ -238,12 +209,12 @@ async def zombie(sim: Simulation) -> RepairWorld:
         history = LedgerHistory()
         async with world.ledgers("writer") as ledgers, world.ledgers("recoverer") as others:
             try:
-                async with _created(world, ledgers, history) as writer:
-                    await _append(history, writer, world.rng.randrange(1, 4))
+                async with world.created(ledgers, history) as writer:
+                    await append(history, writer, world.rng.randrange(1, 4))
                     await others.recover(writer.id)
                     await others.delete(writer.id)
                     world.deleted.add(writer.id)
-                    await collect_garbage(world)
+                    await world.collect_garbage()
                     try:
                         await writer.append(b"too late")
                     except QuireError as error:
@@ -255,21 +226,13 @@ async def zombie(sim: Simulation) -> RepairWorld:
     return world
 
 
-async def collect_garbage(world: RepairWorld) -> None:
-    await asyncio.sleep(1.5)  # Until all is in the index.
-    for bookie in world.alive:
-        garbage = bookie.bookie.garbage
-        assert garbage is not None
-        await garbage.collect()
-
-
 async def buried_before(sim: Simulation) -> RepairWorld:
     async with _world(sim, 5, (3, 3, 2), repairs=False) as world:
         number, first, second = 77, LedgerHistory(), LedgerHistory()
         async with world.ledgers("writer") as ledgers, world.ledgers("recoverer") as others:
             try:
-                async with _created(world, ledgers, first, number) as writer:
-                    await _append(first, writer, 2)
+                async with world.created(ledgers, first, number) as writer:
+                    await append(first, writer, 2)
                     await others.recover(number)
             except QuireError as error:
                 world.note("writer", error)
@@ -277,14 +240,14 @@ async def buried_before(sim: Simulation) -> RepairWorld:
             buried = [bookie for bookie in world.bookies if name_of(bookie) in members]
             await others.delete(number)
             world.histories.remove(first)
-            await collect_garbage(world)
+            await world.collect_garbage()
         # The same id once more, on the other two. One of them dies: whoever can take over remembers the old ledger.
         for bookie in buried:
             await world.crash(bookie, power_loss=True)
         await asyncio.sleep(12.0)  # Until their sessions have ended.
         world.quorum = Quorum(2, 2, 2)
-        async with world.ledgers("writer") as ledgers, _created(world, ledgers, second, number) as writer:
-            await _append(second, writer, 5)
+        async with world.ledgers("writer") as ledgers, world.created(ledgers, second, number) as writer:
+            await append(second, writer, 5)
         await world.mend()
         world.start_repairs(["autorecovery0"])
         await world.wipe(await _member(world, second))
@@ -294,15 +257,14 @@ async def buried_before(sim: Simulation) -> RepairWorld:
 
 async def damaged_open(sim: Simulation) -> RepairWorld:
     """The writer is dead, or says nothing more: nobody but repairs could notice. They have to before the next loss."""
-    quorums = ((3, 3, 2), (3, 2, 2), (3, 3, 3), (2, 2, 2))
-    async with _world(sim, 5, *quorums, verification_percentage=100.0, ledger_check_interval_s=4.0) as world:
+    async with _world(sim, 5, verification_percentage=100.0, ledger_check_interval_s=4.0) as world:
         history, written = LedgerHistory(), asyncio.Event()
 
         async def write() -> None:
             async with world.ledgers("writer") as ledgers:
                 try:
-                    async with _created(world, ledgers, history) as writer:
-                        await _append(history, writer, world.rng.randrange(3, 12), size=4000)
+                    async with world.created(ledgers, history) as writer:
+                        await append(history, writer, world.rng.randrange(3, 12), size=4000)
                         written.set()
                         await asyncio.Event().wait()
                 except QuireError as error:
@@ -340,7 +302,7 @@ async def damaged_logs(sim: Simulation) -> RepairWorld:
                 disk.flip_bit(path, size - 10)  # What the log says of itself.
             disk.flip_bit(logs[number][0], 512 + 100)  # An entry: the first one of the first, or of the second log.
             world.events["bits flipped"] += 1
-        await collect_garbage(world)
+        await world.collect_garbage()
         await world.wipe(third)
         await world.add_bookie()
         await world.marks.enable()

@@ -1,66 +1,59 @@
 """One simulated run: trouble, a bookie that dies for good, repairs; and once more; then the proof."""
 
 import asyncio
-import functools
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from quire.errors import QuireError
-from quire.ledger.client import LedgerClient
-from quire.testing import Simulation, sim_cluster, simulate
-from tests.simulation.clusters.faults import damage_logs, slow_links, trouble, wreak
-from tests.simulation.ledgers.clients import follow, write_ledger
-from tests.simulation.ledgers.plan import Plan
-from tests.simulation.replication.world import HOSTS, RepairWorld
-from tests.support.ledgers.history import LedgerHistory
+from quire.testing import Simulation
+from quire.types import Quorum
+from tests.simulation.ledgers.clients import tail, write_ledger
+from tests.support.simulation.faults import damage_logs, slow_links, trouble, wreak
+from tests.support.simulation.ledgers import Plan
+from tests.support.simulation.repairs import HOSTS, RepairWorld
 
-Workload = Callable[[Simulation], Coroutine[Any, Any, RepairWorld]]
-
-TIME_LIMIT_S = 2000.0
-
-
-def run(seed: int, workload: Workload) -> RepairWorld:
-    """Run one seed. Raises what proves that a promise was broken; every failure names the seed."""
-    return simulate(seed, workload, time_limit_s=TIME_LIMIT_S)
+TAIL_PAUSE_S = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class RepairPlan:
-    """What a run is made of. Faults are as in `tests.simulation.clusters.faults`, and `crash_repairs`."""
+class RepairPlan(Plan):
+    """What a run is made of. Faults are as in `tests.support.simulation.faults`, and `crash_repairs`."""
 
-    faults: dict[str, float] = field(default_factory=dict)
+    quorums: tuple[Quorum, ...] = tuple(
+        Quorum(*each) for each in [(3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 2)]
+    )
+    bookies: int = 5
+    lasts_s: float = 3.0
+    fault_pause_s: float = 0.6
+    appenders: int = 2
+    append_pause_s: float = 0.5
+    writers: int = 2
     losses: int = 2
     """Bookies that die for good, or whose logs go bad, one after the other: each when the one before is repaired."""
 
     damage_chance: float = 0.3
-    lasts_s: float = 3.0
-    writers: int = 2
-    tailers: int = 1
-    deletes: bool = True
-    bookies: int = 5
-    stage: Plan = field(
-        default_factory=lambda: Plan(bookies=5, appenders=2, append_pause_s=0.5, ledgers=1, fault_pause_s=0.6).having(
-            (3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 2)
-        )
-    )
 
 
-def mixed(plan: RepairPlan) -> Workload:
-    return functools.partial(live, plan=plan)
+EVERYTHING = RepairPlan(
+    {
+        "crash": 3,
+        "blackout": 0.4,
+        "reset": 1,
+        "partition": 1,
+        "heal": 2,
+        "stall": 1,
+        "expire": 1,
+        "lose_answers": 1,
+        "fill": 0.7,
+        "make_room": 1,
+        "failing_sync": 0.3,
+        "crash_repairs": 1,
+    }
+)
 
 
 async def live(sim: Simulation, plan: RepairPlan) -> RepairWorld:
-    async with sim_cluster(sim) as cluster:
-        world = RepairWorld(sim, plan.stage, cluster)
-        for bookie in world.bookies:
-            await bookie.start()
+    async with RepairWorld.open(sim, plan) as world:
         await _act(world, plan)
-        for name in world.client_names:
-            await world.end_client(name)
-        for bookie in world.bookies:
-            if bookie.is_running:
-                await bookie.stop()
     return world
 
 
@@ -72,9 +65,8 @@ async def _act(world: RepairWorld, plan: RepairPlan) -> None:
     for name in writers:
         world.spawn(name, keep_writing(world, name))
     for name in tailers:
-        world.spawn(name, tail(world, name))
-    if plan.deletes:
-        world.spawn("deleter", delete_now_and_then(world))
+        world.spawn(name, tail(world, name, pause_s=TAIL_PAUSE_S))
+    world.spawn("deleter", delete_now_and_then(world))
     for _ in range(plan.losses):
         await _lose_one(world, plan)
         await world.mend()
@@ -89,7 +81,7 @@ async def _act(world: RepairWorld, plan: RepairPlan) -> None:
 
 async def _lose_one(world: RepairWorld, plan: RepairPlan) -> None:
     """Some trouble, in the middle of which a disk is lost, and perhaps a new bookie comes."""
-    enough, rng = asyncio.Event(), world.rng
+    rng = world.rng
     until_loss = [rng.randrange(4)]  # Faults come one at a time, and so does this.
 
     async def wreak_or_lose(kind: str) -> None:
@@ -98,10 +90,8 @@ async def _lose_one(world: RepairWorld, plan: RepairPlan) -> None:
             await lose(world, plan)
         await wreak_on_repairs(world, kind)
 
-    troubling = asyncio.create_task(trouble(world, plan.faults, wreak_or_lose, enough))
-    await asyncio.sleep(rng.random() * plan.lasts_s)
-    enough.set()
-    await troubling
+    async with trouble(world, plan.faults, wreak_or_lose):
+        await asyncio.sleep(rng.random() * plan.lasts_s)
     if until_loss[0] >= 0:
         await lose(world, plan)
 
@@ -138,32 +128,11 @@ async def keep_writing(world: RepairWorld, name: str) -> None:
         while not world.over.is_set():
             try:
                 async with asyncio.timeout(0.5 + world.rng.random() * 4):
-                    await write_ledger(world, name, ledgers)  # type: ignore[arg-type]
+                    await write_ledger(world, name, ledgers)
             except TimeoutError:
                 world.events["closed"] += 1
             await asyncio.sleep(world.rng.random() * 1.5)
         await asyncio.Event().wait()
-
-
-async def tail(world: RepairWorld, name: str) -> None:
-    async with world.ledgers(name) as ledgers:
-        read = 0
-        while not world.over.is_set():
-            await asyncio.sleep(world.rng.random() * 0.8)
-            kept = [each for each in world.histories if each.ledger_id not in world.deleted]
-            if kept:
-                read += 1
-                await _read(world, ledgers, world.rng.choice(kept), f"{name} for the {read}. time")
-
-
-async def _read(world: RepairWorld, ledgers: LedgerClient, history: LedgerHistory, handle: str) -> None:
-    try:
-        async with asyncio.timeout(world.rng.random() * 2):
-            await follow(world, ledgers, history, handle)  # type: ignore[arg-type]
-    except TimeoutError:
-        world.events["tail cut short"] += 1
-    except QuireError as error:
-        world.note("tailer", error)
 
 
 async def delete_now_and_then(world: RepairWorld) -> None:
@@ -171,7 +140,7 @@ async def delete_now_and_then(world: RepairWorld) -> None:
     async with world.ledgers("deleter") as ledgers:
         while not world.over.is_set():
             await asyncio.sleep(1 + world.rng.random() * 6)
-            kept = [each.ledger_id for each in world.histories if each.ledger_id not in world.deleted]
+            kept = [each.ledger_id for each in world.kept]
             if len(kept) > 3:
                 chosen = world.rng.choice(kept[:-2])
                 try:

@@ -37,6 +37,9 @@ class Acting:
         self.writer_hosts = [f"writer{number}" for number in range(plan.writers)]
         self.reader_hosts = [f"reader{number}" for number in range(plan.readers)]
 
+    def tally(self) -> Counter[str]:
+        return self.events
+
     # --- Whom something happens to
 
     def any_stream(self) -> str:

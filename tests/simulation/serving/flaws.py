@@ -4,10 +4,10 @@ Nothing of this is ever part of what is shipped. `FLAWS` says for each which wor
 seeds. `acknowledges_what_is_sent` is one of streams: here it is a proxy that tells its clients too early.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from quire.protocol.balancing import Orders, plan_moves
@@ -25,12 +25,9 @@ from quire.proxy.write.producer_records import Scanned
 from quire.proxy.write.proxy import WriteProxy
 from quire.proxy.write.serving import ServingStream
 from quire.proxy.write.stream_table import StreamTable
-from tests.simulation.serving.plan import Plan
+from tests.simulation.harness import Flaw, Patch
 from tests.simulation.serving.workloads import WORKLOADS
 from tests.simulation.streams.flaws import acknowledges_what_is_sent
-
-Patch = AbstractContextManager[object]
-
 
 # --- The write proxy
 
@@ -177,41 +174,20 @@ def takes_whatever_it_is_asked_for() -> Patch:
     return patch.object(StreamTable, "_on_acquired", lambda *_: None)
 
 
-class Flaw(NamedTuple):
-    """A bug, where it should be met, and within how many seeds."""
-
-    plant: Callable[[], Patch]
-    workload: Plan
-    seeds_max: int
-
-    @property
-    def name(self) -> str:
-        return self.plant.__name__
-
-
-# Every stream is asked for at once, of proxies that have just room for all of them.
-_RUSH = replace(WORKLOADS["over_capacity"], faults={"kill_all": 1}, streams=6, writers=12, readers=1)
-
-# Orders are late again and again, and so many that a later balancer has other streams moved first.
-_MANY_ORDERS = replace(WORKLOADS["balance"].balance, moves_at_once=4, moves_max=8)
-_LATE_ORDERS = replace(
-    WORKLOADS["balance"], faults={"late_balancer": 1}, streams=10, writers=10, readers=2, balance=_MANY_ORDERS
-)
-
 FLAWS = [
-    Flaw(producers_are_forgotten, WORKLOADS["crash"], 60),
-    Flaw(snapshots_alone_are_read, WORKLOADS["crash"], 60),
-    Flaw(nothing_fails_behind, WORKLOADS["limits"], 60),
-    Flaw(acknowledges_what_is_sent, WORKLOADS["storage"], 60),
-    Flaw(says_that_nothing_was_stored, WORKLOADS["rivals"], 60),
-    Flaw(lane_skips_a_run_at_a_border, WORKLOADS["readers"], 60),
-    Flaw(what_is_handed_out_is_forgotten, WORKLOADS["readers"], 60),
-    Flaw(unknown_is_sent_again, WORKLOADS["cold_start"], 80),
-    Flaw(only_the_first_is_sent_again_in_order, WORKLOADS["move"], 60),
-    Flaw(reader_goes_on_one_entry_late, WORKLOADS["readers"], 60),
-    Flaw(takes_whatever_it_is_asked_for, _RUSH, 60),
-    Flaw(an_earlier_balancer_is_obeyed, _LATE_ORDERS, 120),
-    Flaw(streams_never_rest, WORKLOADS["balance"], 60),
-    Flaw(a_plan_outlives_its_streams, WORKLOADS["balance"], 60),
-    Flaw(a_moved_stream_forgets_what_is_under_way, WORKLOADS["balance"], 60),
+    Flaw(producers_are_forgotten, WORKLOADS["serving/crash"], 60),
+    Flaw(snapshots_alone_are_read, WORKLOADS["serving/crash"], 60),
+    Flaw(nothing_fails_behind, WORKLOADS["serving/limits"], 60),
+    Flaw(acknowledges_what_is_sent, WORKLOADS["serving/storage"], 60),
+    Flaw(says_that_nothing_was_stored, WORKLOADS["serving/rivals"], 60),
+    Flaw(lane_skips_a_run_at_a_border, WORKLOADS["serving/readers"], 60),
+    Flaw(what_is_handed_out_is_forgotten, WORKLOADS["serving/readers"], 60),
+    Flaw(unknown_is_sent_again, WORKLOADS["serving/cold_start"], 80),
+    Flaw(only_the_first_is_sent_again_in_order, WORKLOADS["serving/move"], 60),
+    Flaw(reader_goes_on_one_entry_late, WORKLOADS["serving/readers"], 60),
+    Flaw(takes_whatever_it_is_asked_for, WORKLOADS["serving/rush"], 60),
+    Flaw(an_earlier_balancer_is_obeyed, WORKLOADS["serving/late_orders"], 120),
+    Flaw(streams_never_rest, WORKLOADS["serving/balance"], 60),
+    Flaw(a_plan_outlives_its_streams, WORKLOADS["serving/balance"], 60),
+    Flaw(a_moved_stream_forgets_what_is_under_way, WORKLOADS["serving/balance"], 60),
 ]

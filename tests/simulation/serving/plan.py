@@ -4,11 +4,12 @@ Each plan aims at one row of the failure table, or a few that go together, and i
 second. Most of that is appends, of some milliseconds each; time that passes without them costs next to nothing.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from quire.protocol.balancing import BalanceSettings
 from quire.protocol.rate_limits import RateLimits
+from tests.support.simulation.world import Setting
 
 Fault = Literal[
     "kill_owner",  # The owner of a stream dies, and is started again after a while.
@@ -37,11 +38,10 @@ Fault = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One kind of run."""
+class Plan(Setting):
+    """One kind of run. As many faults as that come, one after the other."""
 
     faults: dict[Fault, float] = field(default_factory=dict)
-    """Weights."""
     faults_max: int = 2
     fault_pause_s: float = 0.6
 
@@ -153,3 +153,12 @@ EVERYTHING = Plan(
     streams=2,
     bursts=5,
 )
+
+# Two for planted bugs.
+
+# Every stream is asked for at once, of proxies that have just room for all of them.
+RUSH = replace(OVER_CAPACITY, faults={"kill_all": 1}, streams=6, writers=12, readers=1)
+
+# Orders are late again and again, and so many that a later balancer has other streams moved first.
+_MANY_ORDERS = replace(BALANCE.balance, moves_at_once=4, moves_max=8)
+LATE_ORDERS = replace(BALANCE, faults={"late_balancer": 1}, streams=10, writers=10, readers=2, balance=_MANY_ORDERS)

@@ -1,8 +1,6 @@
 """One simulated run of the serving tier: start, load and trouble, repair, proof."""
 
 import asyncio
-import functools
-from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -10,26 +8,19 @@ from quire.codec.stream.records import LogRecord
 from quire.errors import Outcome, QuireError
 from quire.ledger.settings import LedgerSettings
 from quire.proxy.write.settings import WriteProxySettings
-from quire.testing import Simulation, sim_tree, simulate
+from quire.testing import Simulation, sim_tree
 from tests.simulation.serving.acting import Acting
 from tests.simulation.serving.faults import trouble
 from tests.simulation.serving.plan import Plan
 from tests.simulation.serving.world import STREAMS, served
 
-TIME_LIMIT_S: Final = 300.0
-STEP_LIMIT: Final = 400_000
 _END_S: Final = 60.0
 _LEDGERS: Final = LedgerSettings(
     read_timeout_s=1.0, speculative_read_s=0.5, change_timeout_s=3.0, append_timeout_s=4.0, call_timeout_s=5.0
 )
 
 
-def run(seed: int, plan: Plan) -> Counter[str]:
-    """Run one seed, and return what happened. Raises what proves that a promise was broken."""
-    return simulate(seed, functools.partial(live, plan=plan), time_limit_s=TIME_LIMIT_S, step_limit=STEP_LIMIT)
-
-
-async def live(sim: Simulation, plan: Plan) -> Counter[str]:
+async def live(sim: Simulation, plan: Plan) -> Acting:
     rng = sim.rng
     streams = replace(
         STREAMS,
@@ -69,7 +60,7 @@ async def live(sim: Simulation, plan: Plan) -> Counter[str]:
             for task in (*writers, *readers):
                 task.cancel()
             await asyncio.wait([*writers, *readers])
-        return acting.events
+        return acting
 
 
 async def _end(acting: Acting, readers: list[asyncio.Task[None]]) -> None:

@@ -10,10 +10,11 @@ from quire.stream.ownership import open_stream_writer
 from quire.stream.staging import StagedSegment, discard, stage, staged_names, sweep
 from quire.stream.staging_commit import Committed, commit_staged
 from quire.stream.staging_inline import InlineSink, open_inline_sink
-from tests.simulation.staging.world import STREAM, World
+from tests.simulation.staging.world import SinkWorld
+from tests.simulation.streams.world import STREAM
 
 
-async def drive(world: World, name: str) -> None:
+async def drive(world: SinkWorld, name: str) -> None:
     """A driver of Spark: one batch after the other, from where the checkpoint is, until everything is over."""
     rng, sink = world.rng, f"sink{name[-1]}"
     async with world.context(name) as context:
@@ -36,7 +37,7 @@ async def drive(world: World, name: str) -> None:
             await inline.close()
 
 
-async def _attempt(world: World, context: StreamContext, batch: SinkBatch, inline: "_Inline") -> Committed:
+async def _attempt(world: SinkWorld, context: StreamContext, batch: SinkBatch, inline: "_Inline") -> Committed:
     rng = world.rng
     world.attempt_count += 1
     attempt = f"{batch.sink}/{batch.number}/{world.attempt_count}"
@@ -51,7 +52,7 @@ async def _attempt(world: World, context: StreamContext, batch: SinkBatch, inlin
     return done
 
 
-async def _stage_and_commit(world: World, context: StreamContext, batch: SinkBatch, attempt: str) -> Committed:
+async def _stage_and_commit(world: SinkWorld, context: StreamContext, batch: SinkBatch, attempt: str) -> Committed:
     rng = world.rng
     sizes = world.sizes[attempt] = [rng.randrange(6) for _ in range(rng.randrange(4))]
     txid = context.runtime.clock.wall_ms()
@@ -81,7 +82,7 @@ async def _stage_and_commit(world: World, context: StreamContext, batch: SinkBat
 class _Inline:
     """The writer of a driver for small batches: open from one to the next, most of the time."""
 
-    def __init__(self, world: World, context: StreamContext) -> None:
+    def __init__(self, world: SinkWorld, context: StreamContext) -> None:
         self._world, self._context = world, context
         self._stack = AsyncExitStack()
         self._sink: InlineSink | None = None
@@ -116,7 +117,7 @@ class _Inline:
         await stack.aclose()
 
 
-async def write(world: World, name: str) -> None:
+async def write(world: SinkWorld, name: str) -> None:
     """A plain writer of the stream, with the lock or without."""
     rng, count = world.rng, 0
     async with world.context(name) as context:
@@ -132,7 +133,7 @@ async def write(world: World, name: str) -> None:
             await world.pause(0.5 * rng.random())
 
 
-async def clean(world: World, name: str) -> None:
+async def clean(world: SinkWorld, name: str) -> None:
     """Give up staged ledgers at random, also those that are about to be published."""
     rng = world.rng
     async with world.context(name) as context, context.store.watch_children(world.paths.lock) as commits:
@@ -151,7 +152,7 @@ async def clean(world: World, name: str) -> None:
                 world.note("sweeper", error)
 
 
-def _has_ledger(world: World, name: str) -> bool:
+def _has_ledger(world: SinkWorld, name: str) -> bool:
     """A sweep comes long after a ledger was begun. Then it is there, or its writer is dead."""
     node = world.tree.find(f"{world.paths.staged}/{name}")
     return node is not None and world.tree.find(world.cluster.ledgers.path(decode_staged(node.data).ledger)) is not None

@@ -1,8 +1,8 @@
 """Bugs that sinks could have, each as a patch around a simulation. Nothing of this is ever part of what is shipped."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from quire.codec.stream_metadata.sinks import SinkState, decode_staged
@@ -12,11 +12,9 @@ from quire.metadata.paths import join
 from quire.stream import staging, staging_commit, staging_inline
 from quire.stream.nodes import GuardedNodes
 from quire.stream.staging_sinks import StoredSink
+from tests.simulation.harness import Flaw, Patch
 from tests.simulation.staging import clients
-from tests.simulation.staging.run import WORKLOADS
-from tests.simulation.staging.world import Plan
-
-Patch = AbstractContextManager[object]
+from tests.simulation.staging.workloads import WORKLOADS
 
 
 def batches_that_are_not_recognised() -> Patch:
@@ -24,14 +22,18 @@ def batches_that_are_not_recognised() -> Patch:
     return patch.object(SinkState, "has", lambda self, batch: False)
 
 
-def tags_that_nobody_reads() -> Patch:
+@contextmanager
+def tags_that_nobody_reads() -> Iterator[None]:
     """A batch whose entry was written, and its node not, is written again."""
 
     async def as_the_node_says(context: Any, nodes: Any, state: Any, sink: str, password: bytes) -> Any:
         return state
 
-    for_commits = patch.object(staging_commit, "caught_up", as_the_node_says)
-    return _both(for_commits, patch.object(staging_inline, "caught_up", as_the_node_says))
+    with (
+        patch.object(staging_commit, "caught_up", as_the_node_says),
+        patch.object(staging_inline, "caught_up", as_the_node_says),
+    ):
+        yield
 
 
 def sink_noted_too_late() -> Patch:
@@ -117,38 +119,13 @@ def ledgers_that_nobody_names() -> Patch:
     return patch.object(clients, "stage", _Stage)
 
 
-class _both:  # noqa: N801 - it reads as a word
-    def __init__(self, *patches: Any) -> None:
-        self._patches = patches
-
-    def __enter__(self) -> None:
-        for each in self._patches:
-            each.start()
-
-    def __exit__(self, *exc_info: object) -> None:
-        for each in reversed(self._patches):
-            each.stop()
-
-
-class Flaw(NamedTuple):
-    """A bug, where it should be met, and within how many seeds."""
-
-    plant: Callable[[], Patch]
-    plan: Plan
-    seeds_max: int
-
-    @property
-    def name(self) -> str:
-        return self.plant.__name__
-
-
 FLAWS = [
-    Flaw(batches_that_are_not_recognised, WORKLOADS["crashes"], 10),
-    Flaw(tags_that_nobody_reads, WORKLOADS["inline"], 30),
-    Flaw(sink_noted_too_late, WORKLOADS["inline"], 30),
-    Flaw(discarded_without_a_mark, WORKLOADS["swept"], 30),
-    Flaw(published_in_whatever_version, WORKLOADS["swept"], 30),
-    Flaw(published_one_by_one, WORKLOADS["crashes"], 10),
-    Flaw(aborted_though_it_is_published, WORKLOADS["lost_answers"], 60),
-    Flaw(ledgers_that_nobody_names, WORKLOADS["calm"], 10),
+    Flaw(batches_that_are_not_recognised, WORKLOADS["staging/crashes"], 10),
+    Flaw(tags_that_nobody_reads, WORKLOADS["staging/inline"], 30),
+    Flaw(sink_noted_too_late, WORKLOADS["staging/inline"], 30),
+    Flaw(discarded_without_a_mark, WORKLOADS["staging/swept"], 30),
+    Flaw(published_in_whatever_version, WORKLOADS["staging/swept"], 30),
+    Flaw(published_one_by_one, WORKLOADS["staging/crashes"], 10),
+    Flaw(aborted_though_it_is_published, WORKLOADS["staging/lost_answers"], 60),
+    Flaw(ledgers_that_nobody_names, WORKLOADS["staging/calm"], 10),
 ]

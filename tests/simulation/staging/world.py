@@ -1,76 +1,32 @@
-"""The stage: a cluster with one stream, and all that sinks ever tried to put into it.
+"""A simulated world of sinks: one stream, and all that they ever tried to put into it.
 
 An attempt is one try of one batch: its payloads say so, hence each record of the stream tells where it comes from.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
-from quire.codec.stream_metadata.binding import NamespaceBinding
 from quire.codec.stream_metadata.sinks import decode_staged
-from quire.codec.stream_metadata.tree import StreamPaths
-from quire.ledger.client import open_ledgers
-from quire.ledger.settings import LedgerSettings
-from quire.metadata import Cluster, Create, open_store
+from quire.metadata import Cluster, Create
 from quire.metadata.driver import Op, SessionId, Written
-from quire.stream.context import StreamContext
 from quire.stream.settings import StreamSettings
 from quire.testing import Simulation
-from quire.types import LedgerId, Quorum
-from tests.simulation.clusters.stage import STORE_SETTINGS, URI, Stage
-from tests.simulation.streams.changes import MetadataChanges
-from tests.support.streams.history import StreamHistory
+from quire.types import LedgerId
+from tests.simulation.staging.plan import Plan
+from tests.simulation.streams.world import OneStream
 
-NAMESPACE, STREAM = "/ns", "s"
-_LEDGERS = LedgerSettings(
-    window_entries_max=50,
-    read_timeout_s=1.0,
-    speculative_read_s=0.3,
-    change_timeout_s=6.0,
-    append_timeout_s=8.0,
-    call_timeout_s=8.0,
-)
 SETTINGS = StreamSettings(lock_timeout_s=6.0, call_timeout_s=8.0, commit_delay_s=0.005, entry_bytes=60)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One kind of run. Times are upper limits: the seed chooses."""
-
-    faults: dict[str, float] = field(default_factory=dict)
-    quorums: tuple[Quorum, ...] = (Quorum(3, 3, 2), Quorum(2, 2, 2))
-    bookies: int = 3
-    lasts_s: float = 3.0
-    fault_pause_s: float = 0.4
-    slow_chance: float = 0.2
-    slow_s: tuple[float, ...] = (0.02, 0.1)
-    sync_s: tuple[float, float] | None = None
-    sinks: int = 2
-    doubles: int = 0
-    """Further drivers of the first sink, which believe to be the only one: whoever killed them did not wait."""
-    writers: int = 1
-    sweepers: int = 1
-    inline_chance: float = 0.3
-    forgets_chance: float = 0.3
-    """That a driver forgets a commit which it was told of: Spark died before it noted it."""
-    dies_at_note_chance: float = 0.0
-    """That a driver dies right after the entry of a small batch, before the sink's node tells of it."""
-    sweeps_at_commits: bool = False
-    """Whether ledgers are swept in the very moment at which somebody is about to publish them."""
-
-
-class World(Stage):
+class SinkWorld(OneStream[Plan]):
     """One run. `attempts` has the ledgers of each try that was staged as a whole."""
 
     def __init__(self, sim: Simulation, plan: Plan, cluster: Cluster) -> None:
         super().__init__(sim, plan, cluster)
-        self.plan = plan
-        self.paths = StreamPaths(NAMESPACE, STREAM)
-        self.history = StreamHistory()
-        self.changes = MetadataChanges(self.tree, self.paths, self.history)
         self.attempts: dict[str, frozenset[LedgerId]] = {}
         self.sizes: dict[str, list[int]] = {}  # Records of each part of an attempt.
         self.staged: set[LedgerId] = set()  # All ledgers that were ever named.
@@ -80,21 +36,9 @@ class World(Stage):
         self.attempt_count = 0
         self.violations: list[str] = []
         self.dying: asyncio.Queue[str] = asyncio.Queue()  # Drivers that are about to crash, and do nothing more.
-        self.restarting: set[asyncio.Task[None]] = set()
         self.settings = replace(
             SETTINGS, ensemble=self.quorum.ensemble, write_quorum=self.quorum.write, ack_quorum=self.quorum.ack
         )
-
-    @asynccontextmanager
-    async def context(self, name: str) -> AsyncIterator[StreamContext]:
-        """The namespace as a program on this host has it open."""
-        runtime = self.sim.host(name).runtime
-        async with (
-            open_store(URI, settings=STORE_SETTINGS, runtime=runtime) as store,
-            open_ledgers(URI, settings=_LEDGERS, store_settings=STORE_SETTINGS, runtime=runtime) as ledgers,
-        ):
-            binding = NamespaceBinding("local", "/ledgers").resolved("local")
-            yield StreamContext(runtime, store, ledgers, NAMESPACE, binding, name)
 
     @contextmanager
     def observed(self) -> Iterator[None]:
@@ -124,8 +68,6 @@ class World(Stage):
             if there and there != ledgers:
                 self.violations.append(f"NeverHalf: {attempt}: {len(there)} of {len(ledgers)} segments")
 
-    async def repair(self) -> None:
-        self.changes.repair()
-        await super().repair()
-        if self.restarting:
-            await asyncio.wait(self.restarting)
+    def tally(self) -> Counter[str]:
+        inline = sum(attempt not in self.attempts for attempt in self.sizes)
+        return super().tally() + Counter(inline=inline, published=len(self.published & self.staged))

@@ -21,7 +21,7 @@ from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
 from quire.stream.retention import Retention, truncate_before
 from quire.stream.writer import StreamWriter
-from tests.simulation.streams.world import STREAM, World
+from tests.simulation.streams.world import STREAM, StreamWorld
 from tests.support.streams.history import Call, StreamHistory
 
 _IDLE_S = 0.6
@@ -30,7 +30,7 @@ _IDLE_S = 0.6
 # --- Writing
 
 
-async def write(world: World, name: str) -> None:
+async def write(world: StreamWorld, name: str) -> None:
     """Own the stream again and again, until it has ended."""
     write_lock = name.startswith("writer")
     while True:
@@ -44,7 +44,7 @@ async def write(world: World, name: str) -> None:
             await world.pause(0.2)
 
 
-async def own(world: World, name: str, context: StreamContext, *, write_lock: bool) -> bool:
+async def own(world: StreamWorld, name: str, context: StreamContext, *, write_lock: bool) -> bool:
     """Own the stream once. Returns whether it can be owned again."""
     settings, handle = world.settings(write_lock=write_lock), world.history.on_opening()
     try:
@@ -64,7 +64,7 @@ async def own(world: World, name: str, context: StreamContext, *, write_lock: bo
     return True
 
 
-async def use(world: World, writer: StreamWriter, handle: int) -> None:
+async def use(world: StreamWorld, writer: StreamWriter, handle: int) -> None:
     """Append from many tasks, until one of them cannot any more or it is somebody else's turn.
 
     Sometimes the writer is closed while they append: they have to be told.
@@ -96,7 +96,7 @@ async def use(world: World, writer: StreamWriter, handle: int) -> None:
             task.result()
 
 
-async def close(world: World, writer: StreamWriter) -> None:
+async def close(world: StreamWorld, writer: StreamWriter) -> None:
     """Close a writer. Some do not want to wait for it: closing goes on all the same."""
     try:
         async with asyncio.timeout(world.rng.choice([0.001, 0.02, 60.0])):
@@ -105,7 +105,7 @@ async def close(world: World, writer: StreamWriter) -> None:
         world.events["closing cut short"] += 1
 
 
-async def append(world: World, writer: StreamWriter, handle: int, appender: int, *, with_txids: bool) -> None:
+async def append(world: StreamWorld, writer: StreamWriter, handle: int, appender: int, *, with_txids: bool) -> None:
     """Append one call after the other, until the writer is over."""
     rng, plan, history = world.rng, world.plan, world.history
     numbers = itertools.count()
@@ -135,7 +135,7 @@ async def append(world: World, writer: StreamWriter, handle: int, appender: int,
         await world.pause(rng.random() * plan.append_pause_s + idle)
 
 
-async def flush(world: World, writer: StreamWriter) -> None:
+async def flush(world: StreamWorld, writer: StreamWriter) -> None:
     """Send what waits, now and then: by some policies it would wait for ever."""
     while world.settings().transmit == "outstanding":
         await world.pause(0.05)
@@ -155,7 +155,7 @@ async def send(writer: StreamWriter, call: Call) -> None:
 # --- Truncating and purging
 
 
-async def truncate(world: World, name: str) -> None:
+async def truncate(world: StreamWorld, name: str) -> None:
     """Hide the old end of the stream, sometimes by txid and for ever, until all trouble is over."""
     rng, history = world.rng, world.history
     while not world.over.is_set():
@@ -168,7 +168,7 @@ async def truncate(world: World, name: str) -> None:
             world.note(name, error)
 
 
-async def truncate_once(world: World, context: StreamContext, history: StreamHistory) -> None:
+async def truncate_once(world: StreamWorld, context: StreamContext, history: StreamHistory) -> None:
     rng, places = world.rng, sorted(history.acknowledged())
     if not places:
         return

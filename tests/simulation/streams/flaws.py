@@ -33,7 +33,7 @@ from quire.stream.segments import StreamSegments
 from quire.stream.start import Places
 from quire.stream.truncation import first_place
 from quire.types import DLSN, EntryId, Lssn, SlotId
-from tests.simulation.planted import Flaw, Patch
+from tests.simulation.harness import Flaw, Patch
 from tests.simulation.streams.workloads import WORKLOADS
 
 # --- Taking over
@@ -254,22 +254,22 @@ def purge_of_the_last_completed_segment() -> Patch:
 
 
 FLAWS = [
-    Flaw(recovery_that_does_not_fence, WORKLOADS["rivals"], 40),
-    Flaw(versions_taken_over_unseen, WORKLOADS["lost_answers"], 80),
-    Flaw(nodes_without_compare_and_swap, WORKLOADS["rivals"], 80),
-    Flaw(segments_that_stay_allocated, WORKLOADS["rolling"], 40),
-    Flaw(roll_that_does_not_drain, WORKLOADS["rolling"], 40),
-    Flaw(roll_that_does_not_wait, WORKLOADS["rolling"], 40),
-    Flaw(rolled_with_an_old_txid, WORKLOADS["rolling"], 40),
-    Flaw(acknowledges_what_is_sent, WORKLOADS["failover"], 40),
-    Flaw(acknowledges_half_a_call, WORKLOADS["rolling"], 40),
-    Flaw(refuses_what_was_sent, WORKLOADS["rivals"], 40),
-    Flaw(reader_that_leaves_an_open_ledger, WORKLOADS["tailing"], 120),
-    Flaw(reader_that_begins_one_slot_late, WORKLOADS["tailing"], 40),
-    Flaw(position_of_the_record_itself, WORKLOADS["tailing"], 40),
-    Flaw(position_behind_the_entry, WORKLOADS["tailing"], 40),
-    Flaw(latest_is_the_next_segment, WORKLOADS["tailing"], 40),
-    Flaw(truncated_is_passed_over, WORKLOADS["truncation"], 40),
-    Flaw(truncation_that_hides_too_much, WORKLOADS["truncation"], 40),
-    Flaw(purge_of_the_last_completed_segment, WORKLOADS["purging"], 80),
+    Flaw(recovery_that_does_not_fence, WORKLOADS["streams/rivals"], 40),
+    Flaw(versions_taken_over_unseen, WORKLOADS["streams/lost_answers"], 80),
+    Flaw(nodes_without_compare_and_swap, WORKLOADS["streams/rivals"], 80),
+    Flaw(segments_that_stay_allocated, WORKLOADS["streams/rolling"], 40),
+    Flaw(roll_that_does_not_drain, WORKLOADS["streams/rolling"], 40),
+    Flaw(roll_that_does_not_wait, WORKLOADS["streams/rolling"], 40),
+    Flaw(rolled_with_an_old_txid, WORKLOADS["streams/rolling"], 40),
+    Flaw(acknowledges_what_is_sent, WORKLOADS["streams/failover"], 40),
+    Flaw(acknowledges_half_a_call, WORKLOADS["streams/rolling"], 40),
+    Flaw(refuses_what_was_sent, WORKLOADS["streams/rivals"], 40),
+    Flaw(reader_that_leaves_an_open_ledger, WORKLOADS["streams/tailing"], 120),
+    Flaw(reader_that_begins_one_slot_late, WORKLOADS["streams/tailing"], 40),
+    Flaw(position_of_the_record_itself, WORKLOADS["streams/tailing"], 40),
+    Flaw(position_behind_the_entry, WORKLOADS["streams/tailing"], 40),
+    Flaw(latest_is_the_next_segment, WORKLOADS["streams/tailing"], 40),
+    Flaw(truncated_is_passed_over, WORKLOADS["streams/truncation"], 40),
+    Flaw(truncation_that_hides_too_much, WORKLOADS["streams/truncation"], 40),
+    Flaw(purge_of_the_last_completed_segment, WORKLOADS["streams/purging"], 80),
 ]

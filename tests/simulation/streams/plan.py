@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from quire.types import Quorum
-from tests.simulation.clusters.faults import Fault
+from tests.support.simulation.faults import Fault
+from tests.support.simulation.world import Setting
 
 StreamFault = Literal[
     "isolate",  # A client reaches nobody for a while, often longer than its session lasts. It does not know why.
@@ -23,21 +24,13 @@ Ending = Literal["cancel", "crash", "close", "go on", "seal"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One kind of run. Times are upper limits: the seed chooses."""
+class Plan(Setting):
+    """One kind of run."""
 
     faults: dict[Fault | StreamFault, float] = field(default_factory=dict)
-    """Weights."""
-
     quorums: tuple[Quorum, ...] = tuple(Quorum(*each) for each in [(3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2)])
     bookies: int = 4
-    lasts_s: float = 3.0
-    """How long there is trouble."""
-
-    fault_pause_s: float = 0.5
-    slow_chance: float = 0.2
     slow_s: tuple[float, ...] = (0.02, 0.1, 0.4)
-    sync_s: tuple[float, float] | None = None
 
     # --- Who writes
 

@@ -10,7 +10,7 @@ from quire.stream.context import StreamContext
 from quire.stream.reader import StreamReader, open_stream_reader
 from quire.stream.start import Start, Txid
 from quire.types import DLSN
-from tests.simulation.streams.world import STREAM, World
+from tests.simulation.streams.world import STREAM, StreamWorld
 from tests.support.streams.history import Reading
 
 
@@ -25,7 +25,7 @@ class Memory:
     attempts: list[DLSN] = field(default_factory=list)  # What may be stored, too.
 
 
-async def read(world: World, name: str) -> None:
+async def read(world: StreamWorld, name: str) -> None:
     """Read until the stream is complete, and all of it was seen by the last reader."""
     subscribed = world.rng.random() < 0.4
     memory = Memory(name if subscribed else None, exclusive=subscribed and world.rng.random() < 0.3)
@@ -40,7 +40,7 @@ async def read(world: World, name: str) -> None:
             await world.pause(0.2)
 
 
-async def read_once(world: World, name: str, context: StreamContext, memory: Memory) -> bool:
+async def read_once(world: StreamWorld, name: str, context: StreamContext, memory: Memory) -> bool:
     """One reader from its opening to its end. Returns whether it saw the end of a stream that is complete."""
     in_peace = world.over.is_set()
     start, reading = begin(world, name, memory)
@@ -68,7 +68,7 @@ async def read_once(world: World, name: str, context: StreamContext, memory: Mem
         return False
 
 
-def begin(world: World, name: str, memory: Memory) -> tuple[Start, Reading]:
+def begin(world: StreamWorld, name: str, memory: Memory) -> tuple[Start, Reading]:
     """Choose where to begin, and note it."""
     rng, history = world.rng, world.history
     known = memory.committed or memory.position
@@ -103,7 +103,7 @@ def forget(memory: Memory) -> None:
     memory.position, memory.committed, memory.attempts = None, None, []
 
 
-async def consume(world: World, reader: StreamReader, reading: Reading, memory: Memory) -> bool:
+async def consume(world: StreamWorld, reader: StreamReader, reading: Reading, memory: Memory) -> bool:
     """Read for a while, in one of the ways there are; once the stream is complete, to its end."""
     rng, loop = world.rng, asyncio.get_running_loop()
     until_s = loop.time() + rng.random() * world.plan.reading_s
@@ -122,12 +122,12 @@ async def consume(world: World, reader: StreamReader, reading: Reading, memory: 
     return is_at_the_end(world, reader)
 
 
-def is_at_the_end(world: World, reader: StreamReader) -> bool:
+def is_at_the_end(world: StreamWorld, reader: StreamReader) -> bool:
     """Of a stream that is complete. A sealed one tells itself."""
     return world.end is not None and not world.is_sealed and reader.position >= world.end
 
 
-async def commit(world: World, reader: StreamReader, memory: Memory) -> None:
+async def commit(world: StreamWorld, reader: StreamReader, memory: Memory) -> None:
     memory.attempts.append(reader.position)
     committed = await reader.commit()
     memory.committed = committed
@@ -135,18 +135,18 @@ async def commit(world: World, reader: StreamReader, memory: Memory) -> None:
     world.events["commits"] += 1
 
 
-def show(world: World, reader: StreamReader, reading: Reading, records: Sequence[LogRecord]) -> None:
+def show(world: StreamWorld, reader: StreamReader, reading: Reading, records: Sequence[LogRecord]) -> None:
     reading.on_shown(records, reader.position)
     world.events["shown"] += len(records)
 
 
-async def read_many(world: World, reader: StreamReader, reading: Reading) -> None:
+async def read_many(world: StreamWorld, reader: StreamReader, reading: Reading) -> None:
     records = await reader.read_many(world.rng.choice([1, 3, 100]), timeout_s=0.2)
     if records:
         show(world, reader, reading, records)
 
 
-async def read_batches(world: World, reader: StreamReader, reading: Reading) -> None:
+async def read_batches(world: StreamWorld, reader: StreamReader, reading: Reading) -> None:
     try:
         async with asyncio.timeout(0.2):
             async for batch in reader.batches():
@@ -156,7 +156,7 @@ async def read_batches(world: World, reader: StreamReader, reading: Reading) -> 
         pass
 
 
-async def read_records(world: World, reader: StreamReader, reading: Reading) -> None:
+async def read_records(world: StreamWorld, reader: StreamReader, reading: Reading) -> None:
     try:
         async with asyncio.timeout(0.2):
             show(world, reader, reading, [await anext(reader)])

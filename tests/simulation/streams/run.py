@@ -1,4 +1,4 @@
-"""One simulated run: start, trouble, repair, proof."""
+"""One simulated run of a stream: start, trouble, repair, proof."""
 
 import asyncio
 import functools
@@ -12,55 +12,33 @@ from quire.stream.context import StreamContext
 from quire.stream.ownership import open_stream_writer
 from quire.stream.reader import open_stream_reader
 from quire.stream.start import Txid
-from quire.testing import Simulation, sim_cluster, simulate
+from quire.testing import Simulation
 from quire.types import DLSN, INITIAL_DLSN
-from tests.simulation.clusters.faults import slow_links, trouble
 from tests.simulation.streams.clients import truncate, write
 from tests.simulation.streams.faults import wreak
 from tests.simulation.streams.plan import Plan
 from tests.simulation.streams.readers import read
-from tests.simulation.streams.world import NAMESPACE, STREAM, World
+from tests.simulation.streams.world import STREAM, StreamWorld
+from tests.support.simulation.faults import slow_links, trouble
 from tests.support.streams.history import Call
 from tests.support.streams.proof import prove
 from tests.support.streams.proof_of_reading import Hidden
 from tests.support.streams.stored import StoredStream, last_known, read_stored
 
-Workload = Callable[[Simulation], Coroutine[Any, Any, World]]
-
-TIME_LIMIT_S = 900.0
-STEP_LIMIT = 300_000
 _END_S = 200.0
 
 
-def run(seed: int, workload: Workload) -> World:
-    """Run one seed. Raises what proves that a promise was broken; every failure names the seed."""
-    return simulate(seed, workload, time_limit_s=TIME_LIMIT_S, step_limit=STEP_LIMIT)
-
-
-def mixed(plan: Plan) -> Workload:
+async def live(sim: Simulation, plan: Plan, world_type: type[StreamWorld] = StreamWorld) -> StreamWorld:
     """All kinds of clients and faults, as the plan says."""
-    return functools.partial(live, plan=plan)
-
-
-async def live(sim: Simulation, plan: Plan, stage: type[World] = World) -> World:
-    async with sim_cluster(sim) as cluster:
-        world = stage(sim, plan, cluster)
-        await cluster.store.create(NAMESPACE)
-        for bookie in world.bookies:
-            await bookie.start()
+    async with world_type.open(sim, plan) as world:
         with world.changes.observed():
             await _act(world)
-        for bookie in world.bookies:
-            if bookie.is_running:
-                await bookie.stop()
-        left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        assert not left, f"NothingStays: tasks outlive the handles that they belong to: {left}"
     return world
 
 
-async def _act(world: World) -> None:
-    plan, enough = world.plan, asyncio.Event()
-    cast: dict[str, Callable[[World, str], Coroutine[Any, Any, None]]] = {}
+async def _act(world: StreamWorld) -> None:
+    plan = world.plan
+    cast: dict[str, Callable[[StreamWorld, str], Coroutine[Any, Any, None]]] = {}
     for kind, count, role in (
         ("writer", plan.writers, write),
         ("rival", plan.rivals, write),
@@ -70,19 +48,16 @@ async def _act(world: World) -> None:
         cast |= {f"{kind}{number}": role for number in range(count)}
     cast |= world.more_roles()
     slow_links(world, list(cast))
-    async with world.context("founder") as context:
-        await world.founded(context)
+    await world.found()
     for name, act in cast.items():
         world.spawn(name, act(world, name))
-    troubling = asyncio.create_task(trouble(world, plan.faults, functools.partial(wreak, world), enough))
-    await asyncio.sleep((0.3 + 0.7 * world.rng.random()) * plan.lasts_s)
-    enough.set()
-    await troubling
+    async with trouble(world, plan.faults, functools.partial(wreak, world)):
+        await asyncio.sleep((0.3 + 0.7 * world.rng.random()) * plan.lasts_s)
     await world.repair()
     await _end(world)
 
 
-async def _end(world: World) -> None:
+async def _end(world: StreamWorld) -> None:
     """Writers are closed, or die, or go on until somebody else takes over; then readers have to come to the end."""
     ending = world.rng.choice(world.plan.endings)
     world.events[f"ending: {ending}"] += 1
@@ -111,7 +86,7 @@ async def _end(world: World) -> None:
         await prove(context, STREAM, world.history, stored, ledgers_left_max=world.ledgers_left_max())
 
 
-async def _take_over(world: World, context: StreamContext, ending: str) -> None:
+async def _take_over(world: StreamWorld, context: StreamContext, ending: str) -> None:
     """The stream can be written, after all that has happened; and ended."""
     history, handle = world.history, world.history.on_opening()
     settings = replace(world.settings(write_lock=ending != "go on"), transmit="immediate")
@@ -135,7 +110,7 @@ async def _take_over(world: World, context: StreamContext, ending: str) -> None:
         raise AssertionError(f"StillWritable: the stream cannot be written any more: {error!r}") from error
 
 
-async def _complete(world: World, context: StreamContext) -> None:
+async def _complete(world: StreamWorld, context: StreamContext) -> None:
     """Nobody writes any more: complete what they left."""
     handle = world.history.on_opening()
     try:
@@ -147,7 +122,7 @@ async def _complete(world: World, context: StreamContext) -> None:
         raise AssertionError(f"StillWritable: the stream cannot be recovered: {error!r}") from error
 
 
-async def _stored(world: World, context: StreamContext) -> StoredStream:
+async def _stored(world: StreamWorld, context: StreamContext) -> StoredStream:
     """All that ever was in the stream. A purge that was cut off is not finished: its segment's ledger is gone."""
     there, gone = last_known(world.history)
     for segment in [*gone.values(), *there.values()]:
@@ -155,7 +130,7 @@ async def _stored(world: World, context: StreamContext) -> StoredStream:
     return await read_stored(context.ledgers, there | gone)
 
 
-async def _read_once_more(world: World, context: StreamContext, stored: StoredStream) -> None:
+async def _read_once_more(world: StreamWorld, context: StreamContext, stored: StoredStream) -> None:
     """Fresh readers see all that is left, from wherever they begin."""
     history, hidden = world.history, Hidden(world.history, stored)
     left = stored.records[hidden.index(history.moment) :]

@@ -2,15 +2,15 @@
 
 import asyncio
 
-from tests.simulation.clusters.stage import URI
-from tests.unit.replication.repair_world import World, on_world
+from tests.support.simulation.repair_scene import RepairScene, on_world
+from tests.support.simulation.world import URI
 
 from quire.app.checking import check
 from quire.app.inventory import Target, open_operations
 
 
 def test_a_bookie_that_cannot_be_reached_is_waited_for_once_and_not_for_each_ledger() -> None:
-    async def scene(world: World) -> None:
+    async def scene(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             written = [await world.ledger(ledgers, 3) for _ in range(20)]
         victim = await world.member(written[0])

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
-from tests.simulation.clusters.stage import STORE_SETTINGS, URI
+from tests.support.simulation.world import STORE_SETTINGS, URI
 
 from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, VersionConflict
 from quire.metadata import Cluster, Create, open_cluster

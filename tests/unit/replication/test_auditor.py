@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from tests.simulation.clusters.faults import damage_logs
-from tests.simulation.replication.world import name_of
-from tests.unit.replication.repair_world import QUIET, World, on_world
+from tests.support.simulation.faults import damage_logs
+from tests.support.simulation.repair_scene import QUIET, RepairScene, on_world
+from tests.support.simulation.world import name_of
 
 from quire.codec.wire.availability import EntryAvailability
 from quire.metadata import StoredLedger, Version
@@ -18,7 +18,7 @@ AUDITS = Roles(audits=True, repairs=False)
 
 
 def test_the_ledgers_of_a_lost_bookie_are_marked() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=AUDITS):
             on_it, victim = await world.ledger(ledgers), None
             victim = await world.member(on_it)
@@ -34,7 +34,7 @@ def test_the_ledgers_of_a_lost_bookie_are_marked() -> None:
 
 
 def test_a_single_lost_bookie_is_waited_for() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=AUDITS, lost_bookie_delay_s=60):
             ledger_id = await world.ledger(ledgers)
             victim = await world.member(ledger_id)
@@ -54,7 +54,7 @@ def test_a_single_lost_bookie_is_waited_for() -> None:
 
 
 def test_nobody_waits_for_two_lost_bookies() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=AUDITS, lost_bookie_delay_s=60):
             ledger_id = await world.ledger(ledgers)
             await asyncio.sleep(1.0)
@@ -69,7 +69,7 @@ def test_nobody_waits_for_two_lost_bookies() -> None:
 
 
 def test_writing_the_delay_that_is_there_asks_for_an_audit() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=AUDITS, lost_bookie_delay_s=600):
             ledger_id = await world.ledger(ledgers)
             await asyncio.sleep(1.0)
@@ -86,7 +86,7 @@ def test_writing_the_delay_that_is_there_asks_for_an_audit() -> None:
 
 
 def test_nothing_is_marked_while_repairs_are_off() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         await world.marks.disable()
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=AUDITS):
             ledger_id = await world.ledger(ledgers)
@@ -102,7 +102,7 @@ def test_nothing_is_marked_while_repairs_are_off() -> None:
 
 
 def test_an_audit_is_discarded_if_repairs_were_turned_off_while_it_read_the_metadata() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=AUDITS) as autorecovery:
             ledger_id = await world.ledger(ledgers)
             checks = Checks(
@@ -128,7 +128,7 @@ def test_a_bookie_is_lost_again_that_an_audit_saw_alive_when_it_began() -> None:
     """A ledger that is made while an audit reads metadata is not in what it read. So bookies that are lost meanwhile
     call for another audit. Method: the bookie of a new ledger dies when all others were read."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=AUDITS) as autorecovery:
             await world.ledger(ledgers)
             lost = LostBookies(await world.cluster.bookies.known(), 0)
@@ -158,7 +158,7 @@ def test_a_bookie_is_lost_again_that_an_audit_saw_alive_when_it_began() -> None:
 
 
 def test_the_auditor_that_lost_its_session_gives_way_and_votes_again() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.autorecovery("autorecovery0", AUDITS) as first:
             await asyncio.sleep(1.0)
             async with world.autorecovery("autorecovery1", AUDITS) as second:
@@ -177,7 +177,7 @@ def test_the_auditor_that_lost_its_session_gives_way_and_votes_again() -> None:
 
 
 def test_the_check_of_all_ledgers_finds_an_entry_that_a_live_bookie_has_lost() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_id = await world.ledger(ledgers, 10, size=4000)
             victim = await world.member(ledger_id)
@@ -200,7 +200,7 @@ def test_the_check_of_all_ledgers_finds_an_entry_that_a_live_bookie_has_lost() -
 
 
 def test_a_ledger_is_marked_if_too_few_of_its_bookies_tell_how_far_it_goes() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         ledger_id = await world.abandoned()
         damaged = [await world.member(ledger_id, place) for place in (0, 1)]
         for bookie in damaged:
@@ -215,7 +215,7 @@ def test_a_ledger_is_marked_if_too_few_of_its_bookies_tell_how_far_it_goes() -> 
 
 
 def test_copies_are_counted() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with (
             world.ledgers("writer") as ledgers,
             world.autorecovery(roles=AUDITS, replicas_check_interval_s=5.0) as autorecovery,
@@ -244,7 +244,7 @@ def test_others_have_their_turn_while_copies_are_counted() -> None:
         async def _listed(self, bookie: BookieId, stored: StoredLedger) -> EntryAvailability:
             return EntryAvailability.of(map(EntryId, range(20_000)))
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         runtime = world.sim.host("autorecovery0").runtime
         async with world.autorecovery(roles=AUDITS) as running:
             checks = Everywhere(running.client, running.cluster, running.marks, runtime.clock, QUIET, running.metrics)
@@ -266,7 +266,7 @@ def test_others_have_their_turn_while_copies_are_counted() -> None:
 def test_where_ledgers_stand_is_looked_at() -> None:
     """Without racks every place is as good as any other."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with (
             world.ledgers("writer") as ledgers,
             world.autorecovery(roles=AUDITS, placement_check_interval_s=5.0) as autorecovery,

@@ -6,11 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.simulation.clusters.faults import damage_logs
-from tests.simulation.replication.proof import check_whole
-from tests.simulation.replication.races import collect_garbage
-from tests.simulation.replication.world import name_of
-from tests.unit.replication.repair_world import QUIET, World, on_world
+from tests.support.simulation.copies import check_whole
+from tests.support.simulation.faults import damage_logs
+from tests.support.simulation.repair_scene import QUIET, RepairScene, on_world
+from tests.support.simulation.world import name_of
 
 from quire.errors import BookieUnavailable, QuireError
 from quire.ledger.client import LedgerClient
@@ -25,7 +24,7 @@ from quire.types import EntryId, LedgerId, LedgerState, Quorum
 REPAIRS = Roles(audits=False, repairs=True)
 
 
-async def is_whole(world: World, ledger_id: int) -> bool:
+async def is_whole(world: RepairScene, ledger_id: int) -> bool:
     async with world.ledgers("prover") as ledgers:
         await ledgers.pool.wait_listed()
         listing = await world.cluster.bookies.listing()
@@ -33,7 +32,9 @@ async def is_whole(world: World, ledger_id: int) -> bool:
         return await check_whole(ledgers, stored, listing.writable | listing.readonly) is None
 
 
-async def marked_ledger(world: World, ledgers: LedgerClient, entries: int, *, size: int) -> tuple[LedgerId, SimBookie]:
+async def marked_ledger(
+    world: RepairScene, ledgers: LedgerClient, entries: int, *, size: int
+) -> tuple[LedgerId, SimBookie]:
     """One that lacks the copies of a bookie, which is lost, and is marked for that."""
     ledger_id = await world.ledger(ledgers, entries, size=size)
     victim = await world.member(ledger_id)
@@ -43,7 +44,7 @@ async def marked_ledger(world: World, ledgers: LedgerClient, entries: int, *, si
 
 
 def test_a_lost_bookie_is_replaced_and_the_new_one_has_everything() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery() as autorecovery:
             ledger_id = await world.ledger(ledgers, 30)
             victim = await world.member(ledger_id)
@@ -61,7 +62,7 @@ def test_a_lost_bookie_is_replaced_and_the_new_one_has_everything() -> None:
 def test_with_no_other_bookie_one_that_lives_gets_back_what_it_lacks() -> None:
     """Three bookies, three copies: nobody else could take over. The metadata stay as they are."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_id = await world.ledger(ledgers, 10, size=4000)
             victim = await world.member(ledger_id)
@@ -81,7 +82,7 @@ def test_with_no_other_bookie_one_that_lives_gets_back_what_it_lacks() -> None:
 
 
 def test_copies_go_no_faster_than_they_may() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_id, victim = await marked_ledger(world, ledgers, 20, size=10_000)
             async with world.autorecovery(roles=REPAIRS, bytes_per_s=10_000.0):
@@ -94,7 +95,7 @@ def test_copies_go_no_faster_than_they_may() -> None:
 
 
 def test_a_ledger_that_was_deleted_needs_nothing_any_more() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_id = await world.ledger(ledgers)
             await world.marks.mark(ledger_id, ["b0"])
@@ -109,14 +110,14 @@ def test_a_ledger_that_was_deleted_needs_nothing_any_more() -> None:
 def test_entries_of_a_ledger_that_is_deleted_while_it_is_copied_are_not_missed() -> None:
     """Else an alert would tell of lost copies whenever somebody deletes a ledger at the wrong moment."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_id, _ = await marked_ledger(world, ledgers, 60, size=100_000)
             async with world.autorecovery(roles=REPAIRS, bytes_per_s=200_000.0) as autorecovery:
                 await asyncio.sleep(5.0)
                 assert autorecovery.metrics.entries_written.value > 0, "it has begun"
                 await ledgers.delete(ledger_id)
-                await collect_garbage(world)
+                await world.collect_garbage()
                 await asyncio.sleep(60.0)
                 assert await world.marked() == []
                 assert autorecovery.metrics.entries_written.value < 60
@@ -126,7 +127,7 @@ def test_entries_of_a_ledger_that_is_deleted_while_it_is_copied_are_not_missed()
 
 
 def test_a_writer_that_replaces_the_bookie_in_time_is_not_disturbed() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery() as autorecovery:
             async with ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2) as writer:
                 await writer.append(b"before")
@@ -144,7 +145,7 @@ def test_a_writer_that_replaces_the_bookie_in_time_is_not_disturbed() -> None:
 
 
 def test_a_writer_that_does_nothing_is_shut_out_after_its_time_of_grace() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery() as autorecovery:
             try:
                 async with ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2) as writer:
@@ -166,7 +167,7 @@ def test_a_writer_that_does_nothing_is_shut_out_after_its_time_of_grace() -> Non
 
 
 def test_a_worker_for_some_ledgers_leaves_all_others_alone() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         audits = Roles(audits=True, repairs=False)
         async with world.ledgers("writer") as ledgers, world.autorecovery(roles=audits) as autorecovery:
             wanted = await world.ledger(ledgers)
@@ -198,7 +199,7 @@ def test_a_worker_for_some_ledgers_leaves_all_others_alone() -> None:
 
 
 def test_a_writer_is_not_shut_out_where_nobody_could_take_over() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with (
             world.ledgers("writer") as ledgers,
             world.autorecovery() as autorecovery,
@@ -219,7 +220,7 @@ def test_a_writer_is_not_shut_out_where_nobody_could_take_over() -> None:
 def test_a_ledger_that_cannot_be_repaired_is_left_alone_and_kept_from_others() -> None:
     """Both copies of an entry are gone. The lock is kept for longer each time."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery() as autorecovery:
             ledger_id = await world.ledger(ledgers)
             for place in (0, 1):
@@ -239,7 +240,7 @@ def test_a_ledger_that_cannot_be_repaired_is_left_alone_and_kept_from_others() -
 def test_a_worker_with_enough_ledgers_that_have_to_wait_leaves_the_store_alone() -> None:
     """Nobody could take a lost bookie's place, so all ledgers have to wait, and only one may."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_ids = [await world.ledger(ledgers, 3) for _ in range(3)]
             victim = await world.member(ledger_ids[0])
@@ -266,7 +267,7 @@ def test_a_worker_with_enough_ledgers_that_have_to_wait_leaves_the_store_alone()
 
 
 def test_a_worker_that_dies_half_way_leaves_nothing_that_hurts_the_next_one() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_id, victim = await marked_ledger(world, ledgers, 20, size=10_000)
             async with world.autorecovery("autorecovery0", REPAIRS, bytes_per_s=20_000.0):
@@ -283,7 +284,7 @@ def test_a_worker_that_dies_half_way_leaves_nothing_that_hurts_the_next_one() ->
 
 
 def test_old_fragments_of_an_open_ledger_are_repaired_while_it_is_written() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers, world.autorecovery() as autorecovery:
             async with ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2) as writer:
                 await writer.append_many([b"%d" % number for number in range(5)])
@@ -306,13 +307,13 @@ RACKS = "racks"
 RACKED = PlacementSettings(racks_node=f"/{RACKS}")
 
 
-async def in_racks(world: World, *racks: str) -> None:
+async def in_racks(world: RepairScene, *racks: str) -> None:
     """The map of racks, for the bookies in their order."""
     found = {name_of(bookie): f"/{rack}" for bookie, rack in zip(world.bookies, racks, strict=True)}
     await world.cluster.store.create(f"/{RACKS}", json.dumps(found).encode())
 
 
-async def racks_of(world: World, ledger_id: LedgerId, racks: tuple[str, ...]) -> list[str]:
+async def racks_of(world: RepairScene, ledger_id: LedgerId, racks: tuple[str, ...]) -> list[str]:
     named = {name_of(bookie): rack for bookie, rack in zip(world.bookies, racks, strict=True)}
     (fragment,) = (await world.metadata(ledger_id)).fragments
     return sorted(named[bookie] for bookie in fragment.bookies)
@@ -322,7 +323,7 @@ def test_copies_that_stand_in_one_rack_are_moved_until_they_stand_in_two() -> No
     """Method: three bookies of one rack hold everything, then two of another come. The check marks, the worker moves
     one copy of each ledger, and nothing else; the next check finds nothing."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             written = [await world.ledger(ledgers, 10) for _ in range(3)]
         for _ in range(2):
@@ -347,7 +348,7 @@ def test_copies_that_stand_in_one_rack_are_moved_until_they_stand_in_two() -> No
 
 
 def test_where_there_is_no_better_place_copies_stay_and_the_mark_goes() -> None:
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with world.ledgers("writer") as ledgers:
             ledger_id = await world.ledger(ledgers, 10)
         await in_racks(world, "a", "a", "a", "a")
@@ -367,7 +368,7 @@ def test_where_there_is_no_better_place_copies_stay_and_the_mark_goes() -> None:
 def test_a_ledger_of_which_nobody_can_tell_how_far_it_goes_is_not_taken_for_whole() -> None:
     """Two of three copies are damaged, so that the LAC cannot be read, and the last fragment looks empty."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         ledger_id = await world.abandoned()
         members = [await world.member(ledger_id, place) for place in (0, 1)]
         for bookie in members:
@@ -389,7 +390,7 @@ def test_a_ledger_of_which_nobody_can_tell_how_far_it_goes_is_not_taken_for_whol
 def test_a_copy_that_went_bad_in_an_open_ledger_is_made_anew_while_its_bookie_lives() -> None:
     """Method: when that is done, the other copy is lost with its bookie, and everything acknowledged is still there."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         ledger_id = await world.abandoned()
         bad, good = [await world.member(ledger_id, place) for place in (0, 1)]
         damage_logs(world, bad)
@@ -410,7 +411,7 @@ def test_a_copy_that_went_bad_in_an_open_ledger_is_made_anew_while_its_bookie_li
 def test_a_writer_that_gets_on_is_not_shut_out_because_a_bookie_is_behind() -> None:
     """Whenever somebody looks, one of three bookies lacks what the other two have confirmed."""
 
-    async def check(world: World) -> None:
+    async def check(world: RepairScene) -> None:
         async with (
             world.ledgers("slow-writer") as ledgers,
             ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2) as writer,

@@ -1,12 +1,12 @@
 """What happens to a simulated cluster while its clients work: one fault after the other, as the seed has it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
 
 from quire.testing import SimBookie
-from quire.types import bookie_id
-from tests.simulation.clusters.stage import FREE_BYTES_MIN, Stage
+from tests.support.simulation.world import FREE_BYTES_MIN, World, name_of
 
 Fault = Literal[
     "crash",  # One bookie stops, with or without its machine. If it is down it comes back.
@@ -29,65 +29,76 @@ Fault = Literal[
 Kind = TypeVar("Kind", bound=str)
 
 
-def slow_links(stage: Stage, clients: list[str]) -> None:
+def slow_links(world: World[Any], clients: list[str]) -> None:
     """Some bookies are far from some clients: entries are on some of them long before they are on others."""
-    rng, plan = stage.rng, stage.setting
-    for bookie in stage.bookies:
+    rng, plan = world.rng, world.plan
+    for bookie in world.bookies:
         for client in clients:
             if rng.random() < plan.slow_chance:
                 slow = rng.choice(plan.slow_s)
                 for link in ((client, bookie.host.name), (bookie.host.name, client)):
-                    stage.sim.network.link_latency_s[link] = (slow / 4, slow)
+                    world.sim.network.link_latency_s[link] = (slow / 4, slow)
 
 
+@asynccontextmanager
 async def trouble(
-    stage: Stage, faults: Mapping[Kind, float], wreak: Callable[[Kind], Awaitable[None]], until: asyncio.Event
+    world: World[Any], faults: Mapping[Kind, float], wreak: Callable[[Kind], Awaitable[None]]
+) -> AsyncIterator[None]:
+    """Let faults happen during the block, each as often as its weight says."""
+    enough = asyncio.Event()
+    troubling = asyncio.create_task(_trouble(world, faults, wreak, enough))
+    yield
+    enough.set()
+    await troubling
+
+
+async def _trouble(
+    world: World[Any], faults: Mapping[Kind, float], wreak: Callable[[Kind], Awaitable[None]], until: asyncio.Event
 ) -> None:
-    """Let faults happen, each as often as its weight says."""
-    rng = stage.rng
+    rng = world.rng
     if not faults:
         return
     kinds = list(faults)
     total = sum(faults.values())
     while not until.is_set():
-        await asyncio.sleep(rng.random() * stage.setting.fault_pause_s)
+        await asyncio.sleep(rng.random() * world.plan.fault_pause_s)
         dice = rng.random() * total
         for kind in kinds:
             dice -= faults[kind]
             if dice < 0:
                 break
         await wreak(kind)
-        for bookie in stage.bookies:
+        for bookie in world.bookies:
             if not bookie.is_running and rng.random() < 0.3:
-                await stage.start(bookie)
+                await world.start(bookie)
 
 
-async def wreak(stage: Stage, kind: str) -> None:
+async def wreak(world: World[Any], kind: str) -> None:
     """Let one `Fault` happen, to whomever the seed chooses."""
-    sim, rng = stage.sim, stage.rng
-    bookie = rng.choice(stage.bookies)
+    sim, rng = world.sim, world.rng
+    bookie = rng.choice(world.bookies)
     faults, name = bookie.host.disk.faults, bookie.host.name
-    stage.events[kind] += 1
+    world.events[kind] += 1
     match kind:
         case "crash":
             if bookie.is_running:
-                await stage.crash(bookie, power_loss=rng.random() < 0.7)
+                await world.crash(bookie, power_loss=rng.random() < 0.7)
             else:
-                await stage.start(bookie)
+                await world.start(bookie)
         case "blackout":
-            await blackout(stage, rng.sample(stage.bookies, rng.randrange(2, len(stage.bookies) + 1)))
+            await blackout(world, rng.sample(world.bookies, rng.randrange(2, len(world.bookies) + 1)))
         case "reset":
             sim.network.reset_all(name)
         case "partition":
-            sim.network.partition(rng.choice(stage.client_names or ["nobody"]), name, one_way=rng.random() < 0.5)
+            sim.network.partition(rng.choice(world.client_names or ["nobody"]), name, one_way=rng.random() < 0.5)
         case "heal":
             sim.network.heal()
         case "stall":
-            stage.tree.stall(anybody(stage), rng.choice([0.02, 0.2, 1.0, 3.5]))
+            world.tree.stall(anybody(world), rng.choice([0.02, 0.2, 1.0, 3.5]))
         case "expire":
-            stage.tree.expire_host(anybody(stage))
+            world.tree.expire_host(anybody(world))
         case "lose_answers":
-            stage.tree.lose_answers(anybody(stage), rng.randrange(1, 3))
+            world.tree.lose_answers(anybody(world), rng.randrange(1, 3))
         case "slow_sync":
             faults.latency_by_operation_s["sync"] = (0.05, rng.choice([0.1, 0.5]))
         case "fast_sync":
@@ -97,44 +108,44 @@ async def wreak(stage: Stage, kind: str) -> None:
         case "fill":
             bookie.host.disk.fill(int(FREE_BYTES_MIN * rng.choice([0.5, 0.1, 0.003])))
         case "make_room":
-            for each in stage.bookies:
+            for each in world.bookies:
                 each.host.disk.faults.foreign_bytes = 0
         case "wipe":
-            if can_lose(stage, bookie):
-                await stage.wipe(bookie)
+            if can_lose(world, bookie):
+                await world.wipe(bookie)
         case "damage":
-            if can_lose(stage, bookie):
-                damage_logs(stage, bookie)
+            if can_lose(world, bookie):
+                damage_logs(world, bookie)
         case "crash_client":
-            if stage.client_names:
-                await stage.crash_client(rng.choice(stage.client_names))
+            if world.client_names:
+                await world.crash_client(rng.choice(world.client_names))
         case _:
             raise AssertionError(f"there is no fault {kind!r}")
 
 
-def anybody(stage: Stage) -> str:
+def anybody(world: World[Any]) -> str:
     """A bookie or a client: whoever uses the metadata."""
-    return stage.rng.choice([*(bookie.host.name for bookie in stage.bookies), *stage.client_names])
+    return world.rng.choice([*(bookie.host.name for bookie in world.bookies), *world.client_names])
 
 
-def can_lose(stage: Stage, bookie: SimBookie) -> bool:
+def can_lose(world: World[Any], bookie: SimBookie) -> bool:
     """One bookie's data may be lost for good, if no entry was ever acknowledged by it alone."""
-    return stage.quorum.ack > 1 and stage.lost <= {bookie_id(bookie.host.name)}
+    return world.quorum.ack > 1 and world.lost <= {name_of(bookie)}
 
 
-async def blackout(stage: Stage, bookies: list[SimBookie]) -> None:
+async def blackout(world: World[Any], bookies: list[SimBookie]) -> None:
     """Power is lost in several places at the same moment."""
-    await asyncio.gather(*(stage.crash(bookie, power_loss=True) for bookie in bookies))
-    await asyncio.sleep(stage.rng.random() * 0.3)
+    await asyncio.gather(*(world.crash(bookie, power_loss=True) for bookie in bookies))
+    await asyncio.sleep(world.rng.random() * 0.3)
     for bookie in bookies:
-        await stage.start(bookie)
+        await world.start(bookie)
 
 
-def damage_logs(stage: Stage, bookie: SimBookie) -> None:
+def damage_logs(world: World[Any], bookie: SimBookie) -> None:
     """Flip bits all over what a bookie has in its entry logs."""
-    disk, rng = bookie.host.disk, stage.rng
-    stage.lost.add(bookie_id(bookie.host.name))
+    disk, rng = bookie.host.disk, world.rng
+    world.lost.add(name_of(bookie))
     for path, size in disk.sizes("/data/entries").items():
         for offset in range(rng.randrange(100), size, 40):
             disk.flip_bit(path, offset)
-            stage.events["bits flipped"] += 1
+            world.events["bits flipped"] += 1

@@ -5,17 +5,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from tests.simulation.clusters.stage import STORE_SETTINGS, URI
-from tests.simulation.ledgers.plan import Plan
-from tests.simulation.ledgers.world import SETTINGS
-from tests.simulation.replication.world import RepairWorld, name_of
-
 from quire.ledger.client import LedgerClient
 from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.replication.autorecovery import Autorecovery, Roles, open_autorecovery
 from quire.replication.settings import AutorecoverySettings
-from quire.testing import SimBookie, Simulation, sim_cluster, simulate
+from quire.testing import SimBookie, Simulation, simulate
 from quire.types import LedgerId, LedgerMetadata, Quorum
+from tests.support.simulation.ledgers import SETTINGS, Plan
+from tests.support.simulation.repairs import RepairWorld
+from tests.support.simulation.world import STORE_SETTINGS, URI, name_of
 
 QUIET = AutorecoverySettings(
     bookie_check_interval_s=0.0,
@@ -28,7 +26,7 @@ QUIET = AutorecoverySettings(
 )
 
 
-class World(RepairWorld):
+class RepairScene(RepairWorld):
     """Ledgers have three copies, of which two are waited for."""
 
     @asynccontextmanager
@@ -64,21 +62,17 @@ class World(RepairWorld):
 
     async def ledger(self, ledgers: LedgerClient, entries: int = 10, *, size: int = 10) -> LedgerId:
         """A closed one."""
-        quorum = self.quorum
-        async with ledgers.create(ensemble=quorum.ensemble, write_quorum=quorum.write, ack_quorum=quorum.ack) as writer:
+        async with self.create(ledgers) as writer:
             for number in range(entries):
                 await writer.append(b"%d" % number + bytes(size))
             return writer.id
 
     async def abandoned(self, entries: int = 10) -> LedgerId:
         """One that is open, whose writer is dead, with all entries in the logs of its bookies."""
-        quorum, written = self.quorum, asyncio.get_running_loop().create_future()
+        written = asyncio.get_running_loop().create_future()
 
         async def write() -> None:
-            async with (
-                self.ledgers("dying") as ledgers,
-                ledgers.create(ensemble=quorum.ensemble, write_quorum=quorum.write, ack_quorum=quorum.ack) as writer,
-            ):
+            async with self.ledgers("dying") as ledgers, self.create(ledgers) as writer:
                 for number in range(entries):
                     await writer.append(b"%d" % number + bytes(4000))
                 written.set_result(writer.id)
@@ -110,19 +104,15 @@ class World(RepairWorld):
         return any(name_of(bookie) in each.bookies for each in (await self.metadata(ledger_id)).fragments)
 
 
-def on_world(check: Callable[[World], Awaitable[None]], *, bookies: int = 4, quorum: Quorum | None = None) -> None:
+def on_world(
+    check: Callable[[RepairScene], Awaitable[None]], *, bookies: int = 4, quorum: Quorum | None = None
+) -> None:
     """Run a check against started bookies."""
 
     async def main(sim: Simulation) -> None:
-        async with sim_cluster(sim) as cluster:
-            world = World(sim, Plan(bookies=bookies).having((3, 3, 2)), cluster)
+        async with RepairScene.open(sim, Plan(bookies=bookies).having((3, 3, 2))) as world:
             world.quorum = quorum or world.quorum
-            for bookie in world.bookies:
-                await bookie.start()
             await check(world)
             assert not world.violations, str(world.violations)
-            for bookie in world.bookies:
-                if bookie.is_running:
-                    await bookie.stop()
 
     simulate(1, main, time_limit_s=2000.0)

@@ -1,4 +1,4 @@
-"""The stage of a simulation of autorecovery: bookies that die for good, new ones, and processes that repair.
+"""A simulated world of autorecovery: bookies that die for good, new ones, and processes that repair.
 
 What a repair may never do is judged at the very moment, with every write to the metadata:
   LastIsForeign   only a writer, or a recovery that closes the ledger, changes the last ensemble of one that is not
@@ -6,24 +6,23 @@ What a repair may never do is judged at the very moment, with every write to the
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from quire.codec.ledger_metadata import decode_ledger_metadata
 from quire.errors import DamagedMetadata, NoSuchLedger, QuireError
-from quire.ledger.client import LedgerClient, open_ledgers
+from quire.ledger.client import LedgerClient
 from quire.metadata import Cluster, Set, StoredLedger
 from quire.metadata.underreplication import Underreplication
 from quire.replication.autorecovery import open_autorecovery
 from quire.replication.settings import AutorecoverySettings
 from quire.testing import SimBookie, Simulation
-from quire.types import BookieId, LedgerMetadata, LedgerState, bookie_id
-from tests.simulation.clusters.stage import STORE_SETTINGS, URI, Stage
-from tests.simulation.ledgers.plan import Plan
-from tests.simulation.ledgers.world import SETTINGS
-from tests.simulation.replication.proof import check_whole
+from quire.types import LedgerMetadata, LedgerState
 from tests.support.ledgers.history import LedgerHistory, check
+from tests.support.simulation.copies import check_whole
+from tests.support.simulation.ledgers import SETTINGS, LedgerWorld, Plan
+from tests.support.simulation.world import STORE_SETTINGS, URI, name_of
 
 REPAIR = AutorecoverySettings(
     bookie_check_interval_s=20.0,
@@ -39,7 +38,7 @@ HOSTS = ("autorecovery0", "autorecovery1")
 _WHOLE_S = 120.0  # So long repairs may take when nothing is in their way any more.
 
 
-class RepairWorld(Stage):
+class RepairWorld(LedgerWorld):
     """One run. `settings` are those of every autorecovery process."""
 
     repairers: tuple[str, ...] = ("autorecovery",)
@@ -47,19 +46,11 @@ class RepairWorld(Stage):
 
     def __init__(self, sim: Simulation, plan: Plan, cluster: Cluster, settings: AutorecoverySettings = REPAIR) -> None:
         super().__init__(sim, plan, cluster)
-        self.plan, self.settings = plan, settings
-        self.histories: list[LedgerHistory] = []
-        self.deleted: set[int] = set()
+        self.settings = settings
         self._whole: dict[int, object] = {}  # Ledgers that were found whole, and the version of their metadata.
         self.violations: list[str] = []
         self.marks = Underreplication(cluster.store, cluster.uri.root, sim.host("metadata").runtime, "test")
         _watch_metadata(self)
-
-    @asynccontextmanager
-    async def ledgers(self, name: str) -> AsyncIterator[LedgerClient]:
-        runtime = self.sim.host(name).runtime
-        async with open_ledgers(URI, settings=SETTINGS, store_settings=STORE_SETTINGS, runtime=runtime) as ledgers:
-            yield ledgers
 
     # --- Autorecovery
 
@@ -92,7 +83,14 @@ class RepairWorld(Stage):
 
     @property
     def alive(self) -> list[SimBookie]:
-        return [bookie for bookie in self.bookies if bookie_id(bookie.host.name) not in self.lost]
+        return [bookie for bookie in self.bookies if name_of(bookie) not in self.lost]
+
+    async def collect_garbage(self) -> None:
+        await asyncio.sleep(1.5)  # Until all is in the index.
+        for bookie in self.alive:
+            garbage = bookie.bookie.garbage
+            assert garbage is not None
+            await garbage.collect()
 
     # --- The proof
 
@@ -143,13 +141,11 @@ class RepairWorld(Stage):
     async def prove(self) -> None:
         """Writers are gone. Everything acknowledged is there, and in as many copies as it should."""
         async with self.ledgers("checker") as ledgers:
-            for history in self.histories:
-                if history.ledger_id not in self.deleted:
-                    await ledgers.recover(history.ledger_id)
+            for history in self.kept:
+                await ledgers.recover(history.ledger_id)
             await self.wait_whole()
-            for history in self.histories:
-                if history.ledger_id not in self.deleted:
-                    await check(ledgers, history, excused=self.lost)
+            for history in self.kept:
+                await check(ledgers, history, excused=self.lost)
         assert not self.violations, str(self.violations)
 
 
@@ -188,7 +184,3 @@ def decoded(tree: Any, path: str) -> LedgerMetadata | None:
         return decode_ledger_metadata(node.data)
     except DamagedMetadata:
         return None
-
-
-def name_of(bookie: SimBookie) -> BookieId:
-    return bookie_id(bookie.host.name)

@@ -1,17 +1,21 @@
-"""The stage of a simulation: bookies, metadata, the hosts of clients, and what all of them went through."""
+"""The simulated world: bookies, metadata, the hosts of clients, and what all of them went through.
+
+Every area of `tests/simulation` has a subclass with what is its own.
+"""
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
 
 from quire.bookie.bookie import BookieSettings
 from quire.bookie.identity import BookieFolders
 from quire.bookie.space import SpaceSettings
 from quire.errors import Damaged, QuireError, WrongDisk
 from quire.metadata import Cluster, StoreSettings
-from quire.testing import SimBookie, Simulation, sim_tree
+from quire.testing import SimBookie, Simulation, sim_cluster, sim_tree
 from quire.testing.sim_bookie import SMALL_STORAGE
 from quire.types import BookieId, Quorum, bookie_id
 
@@ -22,34 +26,40 @@ _BACK_S = 60.0  # So long a bookie may take to come back.
 _ANSWER_S = 90.0  # A healthy cluster answers an append within this time, or says that it cannot.
 
 
-class Setting(Protocol):
-    """What a plan says of the stage. Times are upper limits: the seed chooses."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What any plan says of its world. Times are upper limits: the seed chooses."""
 
-    @property
-    def quorums(self) -> tuple[Quorum, ...]: ...
-    @property
-    def bookies(self) -> int: ...
-    @property
-    def fault_pause_s(self) -> float: ...
-    @property
-    def slow_chance(self) -> float:
-        """That a client and a bookie are far from one another."""
+    faults: dict[Any, float] = field(default_factory=dict)
+    """Weights."""
 
-    @property
-    def slow_s(self) -> tuple[float, ...]: ...
-    @property
-    def sync_s(self) -> tuple[float, float] | None:
-        """How long a flush takes; None for hardly any time."""
+    quorums: tuple[Quorum, ...] = ()
+    """One of them is drawn, if there are any."""
+
+    bookies: int = 3
+    lasts_s: float = 3.0
+    """How long there is trouble."""
+
+    fault_pause_s: float = 0.5
+    slow_chance: float = 0.2
+    """That a client and a bookie are far from one another."""
+
+    slow_s: tuple[float, ...] = (0.02, 0.1)
+    sync_s: tuple[float, float] | None = None
+    """How long a flush takes; None for hardly any time."""
 
 
-class Stage:
+PlanT = TypeVar("PlanT", bound=Setting)
+
+
+class World(Generic[PlanT]):
     """One run. `events` counts what happened, so that a test can tell whether a plan is worth something."""
 
-    def __init__(self, sim: Simulation, setting: Setting, cluster: Cluster) -> None:
-        self.sim, self.setting, self.cluster, self.rng = sim, setting, cluster, sim.rng
+    def __init__(self, sim: Simulation, plan: PlanT, cluster: Cluster) -> None:
+        self.sim, self.plan, self.cluster, self.rng = sim, plan, cluster, sim.rng
         self.tree = sim_tree(cluster)
-        self.quorum: Quorum = sim.rng.choice(setting.quorums)
-        self.bookies = [self._bookie(f"b{number}") for number in range(setting.bookies)]
+        self.quorum = sim.rng.choice(plan.quorums) if plan.quorums else Quorum(3, 3, 2)
+        self.bookies = [self._bookie(f"b{number}") for number in range(plan.bookies)]
         self.lost: set[BookieId] = set()  # Their disks were exchanged, or have damage.
         self.events: Counter[str] = Counter()
         self.waiting: set[tuple[int, bytes]] = set()  # Appends that were not answered yet.
@@ -66,9 +76,35 @@ class Stage:
             folder_token=lambda _: name,
         )
         bookie = SimBookie(self.sim, name, self.cluster, settings=settings)
-        if self.setting.sync_s is not None:
-            bookie.host.disk.faults.latency_by_operation_s["sync"] = self.setting.sync_s
+        if self.plan.sync_s is not None:
+            bookie.host.disk.faults.latency_by_operation_s["sync"] = self.plan.sync_s
         return bookie
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, sim: Simulation, plan: Any, **more: Any) -> AsyncIterator[Self]:
+        """A world that has begun, for the block."""
+        async with sim_cluster(sim) as cluster:
+            world = cls(sim, plan, cluster, **more)
+            await world.begin()
+            yield world
+            await world.finish()
+
+    async def begin(self) -> None:
+        for bookie in self.bookies:
+            await bookie.start()
+
+    async def finish(self) -> None:
+        """End whoever is left, and stop all bookies."""
+        for name in self.client_names:
+            await self.end_client(name)
+        for bookie in self.bookies:
+            if bookie.is_running:
+                await bookie.stop()
+
+    def tally(self) -> Counter[str]:
+        """How often what happened."""
+        return self.events
 
     async def pause(self, seconds: float) -> None:
         """Let virtual time pass: for clients, which do not know that they are simulated."""
@@ -142,7 +178,7 @@ class Stage:
         except QuireError as error:
             self.note("start", error)
             if isinstance(error, WrongDisk | Damaged):
-                assert bookie_id(bookie.host.name) in self.lost, f"bookie {bookie.host.name}: {error!r}"
+                assert name_of(bookie) in self.lost, f"bookie {bookie.host.name}: {error!r}"
             elif self.over.is_set():
                 raise
 
@@ -155,7 +191,7 @@ class Stage:
 
     async def wipe(self, bookie: SimBookie) -> None:
         """Exchange the disk of a bookie. It must notice, and stay down."""
-        self.lost.add(bookie_id(bookie.host.name))
+        self.lost.add(name_of(bookie))
         await self.crash(bookie, power_loss=True)
         bookie.wipe()
         self.events["wiped"] += 1
@@ -192,7 +228,10 @@ class Stage:
         return [
             bookie.host.name
             for bookie in self.bookies
-            if not (bookie.is_running and bookie.bookie.failure is None)
-            or bookie_id(bookie.host.name) not in listing.writable
-            if bookie_id(bookie.host.name) not in self.lost
+            if not (bookie.is_running and bookie.bookie.failure is None) or name_of(bookie) not in listing.writable
+            if name_of(bookie) not in self.lost
         ]
+
+
+def name_of(bookie: SimBookie) -> BookieId:
+    return bookie_id(bookie.host.name)
