@@ -1,11 +1,13 @@
 """The real servers that tests run against: each is started once a worker, when the first test asks for it."""
 
+import gc
 import signal
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
+from quire.testing import sim_run
 from tests.support.servers.etcd import EtcdServer
 from tests.support.servers.zookeeper import ZooKeeperServer
 
@@ -19,6 +21,16 @@ settings.load_profile("quire")
 
 # `pytester` is for the tests of our own plug-in.
 pytest_plugins = ["pytester", "tests.support.tiers", "tests.support.spark.session"]
+
+
+sim_run.freezes_heap = False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Thousands of tests and all of Quire stay to the end: garbage collections look only at what a test makes."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

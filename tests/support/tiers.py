@@ -8,8 +8,9 @@ All other tests own their time: they never run twice. `--failures-to FILE` write
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -40,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             server = _server(item)
             if server is not None and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(server))
+
+
+def first_third(values: Sequence[object]) -> list[Any]:
+    """Parameters: the first third for `make test`, at least one, the rest for `make test-all`."""
+    few = -(-len(values) // 3)
+    return [*values[:few], *(pytest.param(value, marks=pytest.mark.extended) for value in values[few:])]
 
 
 class _Failures:

@@ -26,6 +26,7 @@ import hashlib
 import heapq
 import random
 import threading
+from array import array
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
@@ -40,8 +41,10 @@ TIME_LIMIT_S: Final = 86_400.0
 STEP_LIMIT: Final = 1_000_000
 _EXECUTOR_DELAY_MAX_S: Final = 0.001
 _TRACE_TAIL: Final = 20
+_TRACE_CHUNK: Final = 4_096
 _COLLECT_EVERY_STEPS: Final = 50_000
 
+_TASK_INTERFACE: Final = frozenset(dir(asyncio.Task))
 _Ready = tuple[asyncio.Handle, "str | asyncio.Task[Any]"]  # With the callback's name, or the task that it is a step of.
 
 
@@ -91,23 +94,37 @@ class SimLoop(RefusesReality):
         self._failure: tuple[str, BaseException | None] | None = None
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._trace = hashlib.blake2b(digest_size=16)
-        self._trace_tail: deque[str] = deque(maxlen=_TRACE_TAIL)
+        self._trace_tail: list[tuple[float, str]] = []  # The end of what is in the hash already.
+        self._trace_times = array("d")  # What is not, because one update of the hash for each step takes long.
+        self._trace_events: list[str] = []
 
     # --- The trace --------------------------------------------------------------------------------------------
 
     def trace(self, event: str) -> None:
         """Add a line to the trace. It must be the same in every run of this seed: no addresses, no real times."""
-        line = f"{self._now:.9f} {event}"
-        self._trace_tail.append(line)
-        self._trace.update(line.encode() + b"\n")
+        self._trace_times.append(self._now)
+        self._trace_events.append(event)
+        if len(self._trace_events) >= _TRACE_CHUNK:
+            self._digest_trace()
 
     def trace_digest(self) -> str:
         """A hash of everything that happened so far: two runs of one seed must agree on it."""
+        self._digest_trace()
         return self._trace.hexdigest()
+
+    def _digest_trace(self) -> None:
+        self._trace_tail = self._last_events()
+        self._trace.update(self._trace_times.tobytes())
+        self._trace.update("\n".join(self._trace_events).encode())
+        self._trace_times, self._trace_events = array("d"), []
+
+    def _last_events(self) -> list[tuple[float, str]]:
+        recent = zip(self._trace_times[-_TRACE_TAIL:], self._trace_events[-_TRACE_TAIL:], strict=True)
+        return [*self._trace_tail, *recent][-_TRACE_TAIL:]
 
     def situation(self) -> str:
         """Seed, time, steps and the last events, for a message about a failure."""
-        tail = "\n".join(f"  {line}" for line in self._trace_tail)
+        tail = "\n".join(f"  {now:.9f} {event}" for now, event in self._last_events())
         return f"seed {self.seed}, at {self._now:.6f} s, step {self.steps}; the last steps were:\n{tail}"
 
     # --- Scheduling -------------------------------------------------------------------------------------------
@@ -118,9 +135,11 @@ class SimLoop(RefusesReality):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        self._check_usable()
+        if self._closed:
+            self._refuse_closed()
         handle = asyncio.Handle(callback, args, self, context)
-        task = _task_of(callback)
+        owner = getattr(callback, "__self__", None)
+        task = owner if isinstance(owner, asyncio.Task) and _is_step(callback) else None
         if task is None:
             self._queue.append((handle, _name_of(callback)))
         elif self._queue:
@@ -154,7 +173,8 @@ class SimLoop(RefusesReality):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        self._check_usable()
+        if self._closed:
+            self._refuse_closed()
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._numbers += 1
         heapq.heappush(self._timers, (when, self._random.random(), self._numbers, handle, _name_of(callback)))
@@ -180,7 +200,8 @@ class SimLoop(RefusesReality):
         context: contextvars.Context | None = None,
         **options: Any,
     ) -> asyncio.Task[T]:
-        self._check_usable()
+        if self._closed:
+            self._refuse_closed()
         self._numbers += 1
         self._tasks += 1
         # asyncio's own default names count on through the whole process, so a second run would have other names.
@@ -217,7 +238,8 @@ class SimLoop(RefusesReality):
 
     def run_until_complete(self, future: Any) -> Any:
         """Run until `future` is done. Raises `SimDeadlock`, `SimStuck` or `SimUnhandled` if it cannot be."""
-        self._check_usable()
+        if self._closed:
+            self._refuse_closed()
         task = asyncio.ensure_future(future, loop=self)
         self._thread = threading.get_ident()
         self._running = True
@@ -248,20 +270,22 @@ class SimLoop(RefusesReality):
         del handle, origin  # A task that has failed and that nobody keeps is to be found out at this step.
         if self.steps % _COLLECT_EVERY_STEPS == 0:
             gc.collect()
-        self.raise_failure()
+        if self._failure is not None:
+            self.raise_failure()
 
     def _pick(self) -> _Ready:
-        choices = len(self._free) + (1 if self._queue else 0)
+        free, queue = self._free, self._queue
+        choices = len(free) + (1 if queue else 0)
         chosen = int(self._random.random() * choices) if choices > 1 else 0
-        if chosen < len(self._free):
-            last = self._free.pop()
-            if chosen == len(self._free):
+        if chosen < len(free):
+            last = free.pop()
+            if chosen == len(free):
                 return last
-            picked, self._free[chosen] = self._free[chosen], last
+            picked, free[chosen] = free[chosen], last
             return picked
-        callback = self._queue.popleft()
-        while self._queue and not isinstance(self._queue[0][1], str):
-            self._free.append(self._queue.popleft())
+        callback = queue.popleft()
+        while queue and not isinstance(queue[0][1], str):
+            free.append(queue.popleft())
         return callback
 
     def _fire_timer(self) -> None:
@@ -306,9 +330,8 @@ class SimLoop(RefusesReality):
     def close(self) -> None:
         self._closed = True
 
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise RuntimeError("the simulated loop is closed")
+    def _refuse_closed(self) -> NoReturn:
+        raise RuntimeError("the simulated loop is closed")
 
     # --- Failures ---------------------------------------------------------------------------------------------
 
@@ -352,16 +375,13 @@ class SimLoop(RefusesReality):
         """Ignored: asyncio's debug mode measures real time, and failures are never silent here anyway."""
 
 
-def _task_of(callback: Callable[..., object]) -> asyncio.Task[Any] | None:
-    """The task that `callback` is a step of.
+def _is_step(callback: Callable[..., object]) -> bool:
+    """Whether this method of a task is a step of it.
 
     asyncio schedules steps as methods of the task that are not part of its interface; `call_soon(task.cancel)` is
     somebody's ordinary callback.
     """
-    owner = getattr(callback, "__self__", None)
-    if isinstance(owner, asyncio.Task) and not hasattr(asyncio.Task, getattr(callback, "__name__", "step")):
-        return owner
-    return None
+    return getattr(callback, "__name__", "step") not in _TASK_INTERFACE
 
 
 def _name_of(callback: Any) -> str:

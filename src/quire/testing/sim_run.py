@@ -18,6 +18,9 @@ _TIDY_STEPS: Final = 100_000
 _TIDY_SECONDS: Final = 3_600.0
 _RUNS_PER_COLLECTION: Final = 50
 
+# False if the program freezes its own objects (`gc.freeze`) before each run. A large test suite does: to thaw all of
+# them after a run means that the next full collection looks at all of them.
+freezes_heap = True
 _runs = itertools.count(1)
 
 
@@ -83,16 +86,18 @@ def _tidy_after_failure(loop: SimLoop, generators: "_Generators", error: Excepti
 @contextmanager
 def _fixed_garbage_collection() -> Iterator[None]:
     """Collect only when the loop says so: finalizers run code, so their moment must not depend on memory use."""
-    was_enabled = gc.isenabled()
+    was_enabled, freezes = gc.isenabled(), freezes_heap
     gc.disable()
-    gc.freeze()  # Collections look only at what the simulation made, which keeps thousands of short runs cheap.
+    if freezes:
+        gc.freeze()  # Collections look only at what the simulation made, which keeps thousands of short runs cheap.
     try:
         yield
     finally:
-        gc.unfreeze()
+        if freezes:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
-        if next(_runs) % _RUNS_PER_COLLECTION == 0:
+        if freezes and next(_runs) % _RUNS_PER_COLLECTION == 0:
             gc.collect()  # Worlds that are over are one cycle each, and counted as old: they would pile up for long.
 
 

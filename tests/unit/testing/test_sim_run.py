@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quire.testing import SimDeadlock, SimLoop, SimStuck, SimUnhandled, run, run_on
+from quire.testing import SimDeadlock, SimLoop, SimStuck, SimUnhandled, run, run_on, sim_run
 
 
 def test_a_deadlock_names_each_task_and_where_it_waits() -> None:
@@ -207,8 +207,11 @@ def test_async_generators_left_half_way_are_closed() -> None:
     assert closed == ["dropped", "kept"]
 
 
-def test_garbage_collection_is_as_before_afterwards() -> None:
+@pytest.mark.parametrize("freezes", [False, True])
+def test_garbage_collection_is_as_before_afterwards(monkeypatch: pytest.MonkeyPatch, *, freezes: bool) -> None:
+    monkeypatch.setattr(sim_run, "freezes_heap", freezes)
     assert gc.isenabled()
+    gc.unfreeze()
     with pytest.raises(SimDeadlock):
         run(asyncio.Event().wait(), seed=1)
     assert gc.isenabled()
