@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-WORKERS ?= 2
+WORKERS ?= 3
 OPTIONS ?=
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(OPTIONS)
 SOAK_SECONDS ?= 3600

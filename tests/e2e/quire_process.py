@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from tests.support.quire_command import run_quire
 from tests.support.servers.becoming import at_terminal
 from tests.support.waiting import eventually
 
@@ -31,15 +32,7 @@ class Commands:
 
     def attempt(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run one to its end, whatever that is."""
-        return subprocess.run(
-            [sys.executable, "-m", "quire", *words],
-            input=data,
-            capture_output=True,
-            timeout=self._longest_s,
-            check=False,
-            cwd=self.folder,
-            env=self.environment,
-        )
+        return run_quire(*words, data=data, folder=self.folder, environment=self.environment, within_s=self._longest_s)
 
     def run(self, *words: str, data: bytes = b"", code: int = 0) -> subprocess.CompletedProcess[bytes]:
         """Run one to its end, which has to have this exit code."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.quire_command import quire_output
 from tests.support.waiting import eventually
 
 from quire.telemetry.names import DECLARED
@@ -20,12 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def quire(*args: str, code: int = 0, folder: Path | None = None) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "quire", *args], capture_output=True, text=True, timeout=60, check=False, cwd=folder
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
+    return quire_output(*args, code=code, folder=folder)
 
 
 class Running:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.e2e.test_bookie_command import Running
 from tests.support.documents import ROOT, blocks
+from tests.support.quire_command import quire_output, run_quire
 from tests.support.waiting import eventually
 
 import quire
@@ -54,18 +55,7 @@ async def uri(tmp_path: Path) -> AsyncIterator[str]:
 
 
 def command(uri: str, *words: str, lines: str = "", code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "quire", *words],
-        input=lines,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={"QUIRE_METADATA": uri},
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
+    return quire_output(*words, data=lines.encode(), code=code, environment={"QUIRE_METADATA": uri})
 
 
 @asynccontextmanager
@@ -190,13 +180,7 @@ async def test_a_follower_sees_each_line_when_it_is_written_until_the_ledger_is_
 
 
 async def exists(uri: str, ledger: str) -> bool:
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "quire", "ledger", "show", ledger],
-        capture_output=True,
-        env={"QUIRE_METADATA": uri},
-        check=False,
-    )
+    done = await asyncio.to_thread(run_quire, "ledger", "show", ledger, environment={"QUIRE_METADATA": uri})
     return done.returncode == 0
 
 

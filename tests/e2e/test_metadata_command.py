@@ -3,12 +3,12 @@
 import asyncio
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.support.quire_command import run_quire
 
 from quire.codec.registration import BookieServiceInfo, Endpoint
 from quire.metadata import ANY_VERSION, open_cluster
@@ -16,12 +16,11 @@ from quire.types import BookieId, EntryId, Fragment, LedgerMetadata, Quorum
 
 
 def quire(*args: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [sys.executable, "-m", "quire", *args], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    done = run_quire(*args)
+    printed, errors = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == code, printed + errors
+    assert "Traceback" not in errors
+    return subprocess.CompletedProcess(args, code, printed, errors)
 
 
 def quire_json(*args: str, code: int = 0) -> Any:

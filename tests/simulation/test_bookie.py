@@ -37,6 +37,7 @@ from quire.rpc.errors import status_error
 from quire.runtime import Runtime
 from quire.testing import SimBookie, Simulation, sim_cluster, simulate
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
+from tests.support.tiers import one_in
 
 KEY = master_key(b"")
 LEDGERS = [LedgerId(number) for number in range(6)]
@@ -266,11 +267,12 @@ async def live_and_die(sim: Simulation) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_in(5, SEEDS))
 def test_what_was_acknowledged_survives(seed: int) -> None:
     simulate(seed, live_and_die)
 
 
+@pytest.mark.extended
 def test_the_workload_is_worth_something() -> None:
     """Many entries are checked, and every kind of trouble comes up."""
     worlds = [simulate(seed, live_and_die) for seed in range(15)]
@@ -278,7 +280,7 @@ def test_the_workload_is_worth_something() -> None:
     assert {fault for world in worlds for fault in world.faults} >= {"sync", "write", "index", "full", "read", "cut"}
 
 
-@pytest.mark.parametrize("seed", FLIP_SEEDS)
+@pytest.mark.parametrize("seed", one_in(5, FLIP_SEEDS))
 def test_a_flipped_bit_is_never_a_missing_entry(seed: int) -> None:
     """One bit of any file, after any end: the bookie refuses to start, or what it acknowledged is right or unknown."""
 

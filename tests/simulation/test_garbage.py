@@ -438,6 +438,7 @@ def test_the_workload_is_worth_something() -> None:
         assert any(reason in each for each in reasons), f"no log stays because of: {reason}"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("flaw", [flaw for flaw in Flaw if flaw is not Flaw.NONE], ids=lambda flaw: flaw.name)
 def test_each_flaw_is_found_by_some_seed(flaw: Flaw) -> None:
     def is_found(seed: int) -> bool:

@@ -14,7 +14,6 @@ Invariants:
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from quire.types import DLSN, EntryId, Lssn
 from tests.simulation.handmade_stream import Run, after, check, trouble, write
 from tests.support.streams.cluster import SETTINGS, stream_cluster
 from tests.support.streams.raw import RawStream
+from tests.support.tiers import one_in
 
 SEEDS = 50
 _TIME_LIMIT_S = 3000.0
@@ -282,13 +282,22 @@ async def live(sim: Simulation) -> Run:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(0, SEEDS, 25))
+@pytest.mark.parametrize("first", one_in(5, range(0, SEEDS, 5)))
 def test_readers_of_proxies_get_what_was_written(first: int) -> None:
-    events: Counter[str] = Counter()
-    for seed in range(first, first + 25):
-        events += simulate(seed, live, time_limit_s=_TIME_LIMIT_S).events
-    missing = {event for event in (*_EVENTS, *_EVENTS_OF_OFFERS, *_EVENTS_OF_MEMORY) if not events[event]}
-    assert not missing, f"no seed met {missing}: {events}"
+    for seed in range(first, first + 5):
+        simulate(seed, live, time_limit_s=_TIME_LIMIT_S)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600)
+def test_the_workload_is_worth_something() -> None:
+    """What should happen does, within 25 seeds: without it the other test would prove little."""
+    missing = {*_EVENTS, *_EVENTS_OF_OFFERS, *_EVENTS_OF_MEMORY}
+    for seed in range(25):
+        missing -= (+simulate(seed, live, time_limit_s=_TIME_LIMIT_S).events).keys()
+        if not missing:
+            return
+    pytest.fail(f"no seed met {missing}")
 
 
 def test_a_seed_says_everything() -> None:

@@ -12,18 +12,19 @@ import pytest
 
 from tests.simulation.catalog import WORKLOADS
 from tests.simulation.harness import run, run_all, trace_digest
+from tests.support.tiers import one_in
 
-CHUNK_MIN, CHUNKS_MAX = 5, 20  # Of seeds for each test: few enough to share the work, enough to be worth a test.
+CHUNK_MIN, CHUNKS_MAX = 3, 20  # Of seeds for each test: few enough to share the work, enough to be worth a test.
 
 
 def chunks() -> list[Any]:
-    """All seeds. Chunks that begin within the first third are always run, the others belong to the extended tests."""
+    """All seeds. Chunks that begin within the first sixth are always run, the others belong to the extended tests."""
     made = []
     for name, workload in WORKLOADS.items():
         count = len(workload.seeds)
         size = max(CHUNK_MIN, count // CHUNKS_MAX)
         for first in workload.seeds[::size]:
-            marks = [pytest.mark.extended] if first * 3 >= count else []
+            marks = [pytest.mark.extended] if first * 6 >= count else []
             made.append(pytest.param(name, workload.seeds[first : first + size], id=f"{name}-{first}", marks=marks))
     return made
 
@@ -63,12 +64,13 @@ def test_a_seed_that_found_a_bug(name: str, seed: int) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("name", "seed"), [*product(WORKLOADS, [3]), ("serving/everything", 4), ("serving/everything", 5)]
+    ("name", "seed"), one_in(3, [*product(WORKLOADS, [3]), ("serving/everything", 4), ("serving/everything", 5)])
 )
 def test_a_seed_says_everything(name: str, seed: int) -> None:
     assert trace_digest(WORKLOADS[name], seed) == trace_digest(WORKLOADS[name], seed)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("names", "seeds", "wanted"),
@@ -128,6 +130,7 @@ def test_the_workloads_are_worth_something(names: list[str], seeds: int, wanted:
     pytest.fail(f"too few of {missing}: {dict(events)}")
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_every_fault_of_the_serving_tier_happens() -> None:
     events: Counter[str] = Counter()

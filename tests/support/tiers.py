@@ -8,7 +8,7 @@ All other tests own their time: they never run twice. `--failures-to FILE` write
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,10 +43,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.xdist_group(server))
 
 
-def first_third(values: Sequence[object]) -> list[Any]:
-    """Parameters: the first third for `make test`, at least one, the rest for `make test-all`."""
-    few = -(-len(values) // 3)
-    return [*values[:few], *(pytest.param(value, marks=pytest.mark.extended) for value in values[few:])]
+def one_in(interval: int, values: Iterable[object]) -> list[Any]:
+    """Parameters: one of so many for `make test`, the first of all among them, the rest for `make test-all`."""
+    return [
+        pytest.param(
+            *(value if type(value) is tuple else (value,)),
+            marks=pytest.mark.extended if number % interval else (),
+        )
+        for number, value in enumerate(values)
+    ]
 
 
 class _Failures:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +13,15 @@ import pytest
 from quire.errors import ProxyUnreachable
 from quire.rpc.serving.tls import TlsFiles
 from tests.support.certificates import Certificates
+from tests.support.quire_command import run_quire
 from tests.support.servers.served_cluster import Served, ServedCluster
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("served"), pytest.mark.timeout(300)]
 
 
-async def quire_command(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "quire", *words]
-    environ = os.environ | environment
-    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, env=environ, timeout=60)
+async def quire_command(*words: str, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    return await asyncio.to_thread(run_quire, *words, environment=os.environ | environment)
 
 
 async def is_not_let_in(served: Served, files: TlsFiles | None) -> None:

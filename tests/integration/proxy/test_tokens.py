@@ -13,6 +13,7 @@ import pytest
 from quire.errors import NotAuthenticated, QuireError
 from quire.rpc.serving.tokens import parse_tokens
 from tests.integration.proxy.authors import Author
+from tests.support.quire_command import quire_output
 from tests.support.servers.served_cluster import ProxyProcess, Served, ServedCluster
 from tests.support.streams.served_history import History
 from tests.support.waiting import eventually
@@ -22,9 +23,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("served"), pytest.ma
 
 def new_token(file: Path, principal: str, *, days: float = 1.0) -> str:
     """As an operator makes one."""
-    command = ["proxy", "token", principal, "--file", str(file), "--days", str(days)]
-    made = subprocess.run([sys.executable, "-m", "quire", *command], capture_output=True, text=True, check=True)
-    return made.stdout.strip()
+    return quire_output("proxy", "token", principal, "--file", str(file), "--days", str(days)).strip()
 
 
 def revoke(file: Path, principal: str) -> None:

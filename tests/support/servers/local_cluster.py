@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 import quire
 from quire.app.processes import mark_of
+from tests.support.quire_command import quire_output
 from tests.support.servers.becoming import hearing_hangups
 
 _DEADLINE_S: Final = 60.0
@@ -147,15 +148,5 @@ def quire_command(
     *arguments: str, folder: Path, state: Path, code: int = 0, variables: Mapping[str, str] | None = None
 ) -> str:
     """What a command prints, that ends with this exit code."""
-    done = subprocess.run(
-        [sys.executable, "-m", "quire", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=_DEADLINE_S,
-        check=False,
-        cwd=folder,
-        env={**environment(state), **(variables or {})},
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
+    chosen = {**environment(state), **(variables or {})}
+    return quire_output(*arguments, code=code, folder=folder, environment=chosen, within_s=_DEADLINE_S)
