@@ -9,6 +9,8 @@ OPTIONS ?=
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup $(OPTIONS)
 SOAK_SECONDS ?= 3600
 SECONDS ?= 60
+# Hundreds of processes load the same modules, and the tests: compiling them each time takes longer than most tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help up setup check format test test-all test-again test-long test-stalled fuzz interop chaos soak bench bench-peer bench-peer-stream protos constraints clean

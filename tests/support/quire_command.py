@@ -42,9 +42,9 @@ def run_quire(
     environment: Mapping[str, str] | None = None,
     within_s: float = 60.0,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """As `subprocess.run` does it, which is used where the environment tells Python how to start."""
+    """As `subprocess.run` does it, which is used where the environment says what Python loads first."""
     environment = dict(os.environ if environment is None else environment)
-    if any(name.startswith("PYTHON") for name in environment):
+    if "PYTHONPATH" in environment:
         command = [sys.executable, "-m", "quire", *words]
         return subprocess.run(
             command, input=data, capture_output=True, timeout=within_s, check=False, cwd=folder, env=environment
