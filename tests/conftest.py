@@ -22,8 +22,7 @@ settings.load_profile("quire")
 # `pytester` is for the tests of our own plug-in.
 pytest_plugins = ["pytester", "tests.support.tiers", "tests.support.spark.session"]
 
-
-sim_run.freezes_heap = False
+sim_run.freezes_heap = False  # The hook below does it.
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -31,6 +30,10 @@ def pytest_runtest_setup() -> None:
     """Thousands of tests and all of Quire stay to the end: garbage collections look only at what a test makes."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # Libraries count what is left when Python ends, and complain.
 
 
 @pytest.fixture(scope="session")
