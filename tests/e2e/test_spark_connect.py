@@ -12,7 +12,7 @@ from tests.support.spark.connect import ConnectServer
 
 from quire.testing import LocalCluster
 
-pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark processes"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 
 def payloads(cluster: LocalCluster, stream: str) -> list[str]:

@@ -30,7 +30,7 @@ from tests.support.waiting import at_a_random_moment, eventually
 
 from quire.spark.client_cache import borrowed
 
-pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark processes"), pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(3600)]
 
 ROUNDS = int(os.environ.get("QUIRE_SPARK_ROUNDS") or (60 if os.environ.get("QUIRE_TEST_LONG") else 10))
 SEED = int(os.environ.get("QUIRE_SPARK_SEED") or 0) or random.SystemRandom().randrange(1, 1 << 32)

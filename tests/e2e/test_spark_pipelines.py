@@ -11,7 +11,7 @@ from tests.support.spark.session import worker_python
 
 from quire.testing import LocalCluster
 
-pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark processes"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 
 SPEC = """
 name: orders

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 
 from quire.testing import LocalCluster
 
-pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark processes"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 _PATIENCE_S = 240.0  # A JVM has to start each time, on a machine that may be busy.
 

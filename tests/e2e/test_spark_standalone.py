@@ -14,7 +14,7 @@ from tests.support.servers.local_cluster import LocalCluster
 from tests.support.spark.round_trip import expected
 from tests.support.spark.standalone import StandaloneCluster
 
-pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark processes"), pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1800)]
 
 RECORDS = int(os.environ.get("QUIRE_SPARK_RECORDS", "50000"))
 

@@ -29,7 +29,7 @@ from tests.support.spark.session import worker_python
 from tests.support.spark.standalone import is_executor
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark processes"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(1200)]
 
 ROUNDS = int(os.environ.get("QUIRE_SPARK_ROUNDS") or 10)
 MODES = ("staged", "inline", "auto")

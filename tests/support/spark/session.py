@@ -4,8 +4,6 @@ Tests that use it belong into one xdist group, so that only one worker starts a 
 
     pytestmark = pytest.mark.xdist_group("spark")
 
-Those that start Spark in processes of their own are the group "spark processes": one at a time of these, too.
-
 The session runs `local[2,4]`: a failed task is tried again, as on a cluster. Nothing of it outlives the tests, neither
 the JVM nor Python's workers: those end with it, and it ends with the pipe to this process.
 """
