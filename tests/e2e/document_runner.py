@@ -89,9 +89,9 @@ class Reader:
             self._left_off.discard(name)
 
     def _replaced(self, text: str) -> str:
-        for word, stand_in in self._stand_ins.items():
-            text = text.replace(word, stand_in)
-        return text
+        """In one pass: a port that stands in for another may look like a third one's."""
+        words = "|".join(map(re.escape, self._stand_ins))
+        return re.sub(words, lambda found: self._stand_ins[found[0]], text) if words else text
 
     def _replaced_pattern(self, step: Step) -> str:
         return Step(step.command, tuple(map(self._replaced, step.shown))).pattern

@@ -185,6 +185,11 @@ def test_the_runner_follows_what_goes_on_at_another_terminal(tmp_path: Path) -> 
     )
 
 
+def test_a_port_that_stands_in_for_one_is_not_taken_for_another(tmp_path: Path) -> None:
+    reader = Reader(tmp_path, stand_ins={":3181": ":31849", ":3184": ":2814"}, not_run={})
+    reader.follow([Block("page.md", 1, "console", {}, "$ echo :3181 :3184 | tr -d :\n31849 2814\n")])
+
+
 def test_lines_that_are_drawn_anew_count_as_they_are_in_the_end() -> None:
     assert (
         on_screen("\x1b[?25l\r\x1b[2K\x1b[32m|\x1b[0m 1\r\x1b[2K/ 20\r\n\x1b[1A\x1b[2K20 \x1b[1mdone\x1b[0m\r\n")
