@@ -26,7 +26,7 @@ from quire.types import Quorum
 
 DOCUMENTS: Final = ["README.md", *sorted(f"docs/guide/{path.name}" for path in (ROOT / "docs/guide").glob("*.md"))]
 GROWING: Final = "docs/guide/growing.md"
-FIRST_PAGES: Final = ["README.md", "docs/guide/first-steps.md", "docs/guide/proxies.md", "docs/guide/cold-storage.md"]
+FIRST_PAGES: Final = ["README.md", "docs/guide/first-steps.md"]
 POSITIONS: Final = "docs/guide/positions.md"
 PAYMENTS: Final = 100_000  # The program takes 1,000 at a time.
 
@@ -145,7 +145,7 @@ def stand_ins(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[s
             for document in DOCUMENTS
             if document != GROWING and commands(document)
         ),
-        (GROWING, "zookeeper"),
+        pytest.param(GROWING, "zookeeper", marks=pytest.mark.extended),
         pytest.param(GROWING, "etcd", marks=pytest.mark.extended),
     ],
     indirect=["stand_ins"],

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.tiers import one_in
 
 import quire
 from quire.testing import LocalCluster
@@ -20,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES_MAX = 39
 DEADLINE_S = 100.0
 
-BOTH = pytest.mark.parametrize("uri", ["file", "cluster"], indirect=True)
+BOTH = pytest.mark.parametrize("uri", one_in(2, ["file", "cluster"]), indirect=True)
 
 
 @pytest.fixture

@@ -162,6 +162,7 @@ async def test_what_cannot_be_is_one_sentence_and_an_exit_code(uri: str) -> None
     command(uri, "ledger", "read", "minus-one", code=2)
 
 
+@pytest.mark.extended
 async def test_a_follower_sees_each_line_when_it_is_written_until_the_ledger_is_sealed(uri: str) -> None:
     async with running(uri, "ledger", "write", "--ledger-id", "9") as writer:
         await say(writer, "one\ntwo\n")
@@ -184,6 +185,7 @@ async def exists(uri: str, ledger: str) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.extended
 async def test_ctrl_c_ends_the_input_and_seals_what_was_written(uri: str) -> None:
     async with running(uri, "ledger", "write", "--ledger-id", "9") as writer:
         await say(writer, "one\ntwo\n")
@@ -200,6 +202,7 @@ async def test_ctrl_c_ends_the_input_and_seals_what_was_written(uri: str) -> Non
     assert asked(uri, "ledger", "show", "9")["entries"] == 2
 
 
+@pytest.mark.extended
 async def test_a_reader_that_has_enough_is_no_error(uri: str) -> None:
     command(uri, "ledger", "write", lines="line\n" * 50_000)
     async with running(uri, "ledger", "read", "0") as reading:
@@ -218,6 +221,7 @@ def write_file(uri: str, path: Path) -> None:
         subprocess.run(words, stdin=lines, check=True, env={"QUIRE_METADATA": uri}, timeout=60, capture_output=True)
 
 
+@pytest.mark.extended
 async def test_payloads_that_are_no_text_come_through(uri: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"\x00\xff\nplain \xc3\xa9\n")
     write_file(uri, tmp_path / "lines")

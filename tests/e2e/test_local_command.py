@@ -129,6 +129,7 @@ def _address(cluster: LocalCluster, name: str) -> str:
     return str(found)
 
 
+@pytest.mark.extended
 async def test_bookies_stop_when_their_supervisor_is_killed_and_the_next_one_has_everything(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     cluster.start()
@@ -214,6 +215,7 @@ def test_whoever_presses_ctrl_c_again_does_not_wait_for_a_bookie_that_hangs(tmp_
     assert_nothing_runs(cluster, pid)
 
 
+@pytest.mark.extended
 async def test_a_cluster_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
     """Method: read that it has started, as `head` would, and close the pipe; then kill a bookie, of which it tells."""
     commands = Commands(tmp_path)
@@ -269,6 +271,7 @@ def test_status_and_down_work_from_another_terminal(tmp_path: Path) -> None:
     assert told(cluster, "down", code=1) == "error: no local cluster runs\nhint: Start one with `quire up`.\n"
 
 
+@pytest.mark.extended
 def test_a_bookie_that_answers_nobody_makes_status_say_so(tmp_path: Path) -> None:
     """Method: it stands still for a while (SIGSTOP), as on a machine that has no memory left."""
     with LocalCluster(tmp_path, ONE) as cluster:

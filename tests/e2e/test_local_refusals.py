@@ -172,6 +172,7 @@ def test_a_folder_in_which_a_cluster_runs(tmp_path: Path) -> None:
         assert hint == f"It is served to all processes of this machine: connect to {cluster.uri} instead."
 
 
+@pytest.mark.extended
 def test_which_of_several_clusters_is_meant(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, "--bookies=1") as one:
         (tmp_path / "two").mkdir()

@@ -58,6 +58,7 @@ async def test_a_stream_moves_from_one_proxy_to_the_other_and_back(cluster: Loca
             assert [(await anext(reader)).payload for _ in range(3)] == [b"before", b"between", b"after"]
 
 
+@pytest.mark.extended
 async def test_streams_are_balanced_when_an_operator_asks_for_it(cluster: LocalCluster) -> None:
     """All streams are at one proxy: the plan is shown, and made only when that is said. Nothing is lost meanwhile."""
     streams = [f"orders-{number}" for number in range(4)]
@@ -89,6 +90,7 @@ async def test_streams_are_balanced_when_an_operator_asks_for_it(cluster: LocalC
                 assert [(await anext(reader)).payload for _ in range(2)] == [b"before", b"after"]
 
 
+@pytest.mark.extended
 def test_the_ring_says_where_streams_belong(cluster: LocalCluster) -> None:
     ring = told(cluster, "ring", "show")["ring"]
     assert len(ring) == 2
@@ -100,6 +102,7 @@ def test_the_ring_says_where_streams_belong(cluster: LocalCluster) -> None:
     assert not set(row["candidates"]) & {each["proxy"] for each in ring}
 
 
+@pytest.mark.extended
 def test_a_proxy_that_takes_nothing_new_keeps_what_it_has(cluster: LocalCluster) -> None:
     (row,) = told(cluster, "ring", "lookup", "orders")["streams"]
     wanted, other = row["candidates"]
@@ -127,6 +130,7 @@ def test_mistakes_are_one_sentence_and_a_hint(cluster: LocalCluster, tmp_path: P
     assert printed["error"]["kind"] == "NotRunning"
 
 
+@pytest.mark.extended
 def test_a_port_that_is_taken_is_told(cluster: LocalCluster) -> None:
     (address, *_) = [row["proxy"] for row in told(cluster, "proxy", "list")["proxies"]]
     uri = cluster.wait_for("started")["direct_uri"]

@@ -59,6 +59,7 @@ def test_a_stream_is_copied_once_and_the_copy_goes_on(spark: Any, quire_cluster:
     assert read(quire_cluster, "copy") == records
 
 
+@pytest.mark.extended
 def test_parquet_files_are_replayed_in_order_and_once(spark: Any, quire_cluster: LocalCluster, tmp_path: Path) -> None:
     """Three files of different sizes: Spark by itself would read the largest one first."""
     folder, expected = tmp_path / "events", []
@@ -98,6 +99,7 @@ def test_a_frame_without_payloads_is_replayed_as_json_under_its_name_once(
     assert payloads == [{"number": each, "twice": 2 * each} for each in range(3)]
 
 
+@pytest.mark.extended
 def test_streams_of_another_log_come_together_while_they_are_written_until_it_is_told_to_stop(
     spark: Any, quire_cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

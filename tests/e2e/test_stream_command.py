@@ -48,6 +48,7 @@ def test_lines_become_records_and_come_back(log: Commands) -> None:
     assert os.listdir(log.folder) == ["quire-data"]
 
 
+@pytest.mark.extended
 def test_every_byte_comes_through(log: Commands) -> None:
     payloads = [b"", b"\n", b"\xff\x00\xfe"[:1], b"a\r", b"tab\there", bytes(range(1, 256))]
     log.run("write", "s", "-0", data=b"".join(payload + b"\0" for payload in payloads))
@@ -64,6 +65,7 @@ def test_every_byte_comes_through(log: Commands) -> None:
     assert log.out("read", "lines") == "one\ntwo\nthree\n"
 
 
+@pytest.mark.extended
 def test_a_stream_is_copied_with_its_txids(log: Commands) -> None:
     log.run("write", "a", "--txid", "40", data=b"x\n\xff\nz\n")
     copied = log.run("read", "a", "--json").stdout
@@ -74,6 +76,7 @@ def test_a_stream_is_copied_with_its_txids(log: Commands) -> None:
     assert records(log, "b")[-1]["txid"] > 1_700_000_000_000
 
 
+@pytest.mark.extended
 def test_parts_are_read_from_any_position_to_any_other(log: Commands) -> None:
     log.run("write", "s", "--txid", "100", data=b"a\nb\nc\n")
     log.run("write", "s", "--txid", "200", data=b"d\ne\nf\n")
@@ -319,6 +322,7 @@ async def test_a_person_is_asked_before_a_stream_is_deleted(log: Commands) -> No
     assert log.out("stream", "list") == ""
 
 
+@pytest.mark.extended
 async def test_colours_and_progress_are_for_terminals(log: Commands) -> None:
     log.run("write", "s", data=b"a\n")
     assert "\x1b" not in log.out("stream", "show", "s") + log.err("read", "nothing", code=1)

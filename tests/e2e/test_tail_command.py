@@ -78,6 +78,7 @@ async def test_what_one_process_writes_another_sees_at_once(log: Commands) -> No
             assert await hear_errors(process) == ""
 
 
+@pytest.mark.extended
 async def test_every_read_has_all_that_was_acknowledged_before_it(log: Commands) -> None:
     """Method: a writer that stays open, and a read after each line that somebody else saw."""
     async with log.start("write", "s", "--create") as writing:
@@ -95,6 +96,7 @@ async def exists(log: Commands, stream: str) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.extended
 async def test_a_subscription_goes_on_where_it_stopped(log: Commands) -> None:
     log.run("write", "s", data=b"a\nb\nc\nd\n")
     follow = ("tail", "s", "--from", "earliest", "--subscription", "billing")
@@ -109,6 +111,7 @@ async def test_a_subscription_goes_on_where_it_stopped(log: Commands) -> None:
     assert "reader   billing, goes on at 1:0:4" in log.out("stream", "show", "s")
 
 
+@pytest.mark.extended
 async def test_ctrl_c_at_a_terminal_ends_what_is_typed_and_what_is_followed(log: Commands) -> None:
     log.run("stream", "create", "s")
     async with log.start("tail", "s", "--from", "earliest") as tailing:
@@ -165,6 +168,7 @@ async def test_names_of_streams_are_completed(anywhere: Commands) -> None:
     assert not (anywhere.folder / "quire-data").exists()
 
 
+@pytest.mark.extended
 def test_names_of_streams_are_completed_where_proxies_serve(tmp_path: Path) -> None:
     """With what `quire up` announces, with the URI of its proxies in the environment, and with one that nobody serves.
 

@@ -9,6 +9,7 @@ GUIDE = "docs/guide/testing.md"
 DEADLINE_S = 100.0
 
 
+@pytest.mark.extended
 def test_the_tests_of_the_guide_pass(pytester: pytest.Pytester) -> None:
     shown = blocks(GUIDE, "python")
     assert len(shown) == 4

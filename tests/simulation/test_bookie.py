@@ -267,7 +267,7 @@ async def live_and_die(sim: Simulation) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", one_in(5, SEEDS))
+@pytest.mark.parametrize("seed", one_in(20, SEEDS))
 def test_what_was_acknowledged_survives(seed: int) -> None:
     simulate(seed, live_and_die)
 
@@ -280,7 +280,7 @@ def test_the_workload_is_worth_something() -> None:
     assert {fault for world in worlds for fault in world.faults} >= {"sync", "write", "index", "full", "read", "cut"}
 
 
-@pytest.mark.parametrize("seed", one_in(5, FLIP_SEEDS))
+@pytest.mark.parametrize("seed", one_in(20, FLIP_SEEDS))
 def test_a_flipped_bit_is_never_a_missing_entry(seed: int) -> None:
     """One bit of any file, after any end: the bookie refuses to start, or what it acknowledged is right or unknown."""
 

@@ -36,6 +36,7 @@ from quire.testing import SimHost, Simulation, simulate
 from quire.testing.disk_faults import CAPACITY_BYTES
 from quire.testing.sim_index import SimIndexFolder
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Quorum
+from tests.support.tiers import one_in
 
 FOLDER, KEY, URI = "/bookie", b"k" * 20, "memory:"
 METADATA = LedgerMetadata(
@@ -422,11 +423,12 @@ async def give_everything_back(world: World, host: SimHost, storage: LedgerStora
     assert all(log.reason for log in report.logs)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_in(5, SEEDS))
 def test_what_was_acknowledged_survives_and_what_was_deleted_goes(seed: int) -> None:
     simulate(seed, lambda sim: live_and_die(sim, Flaw.NONE))
 
 
+@pytest.mark.extended
 def test_the_workload_is_worth_something() -> None:
     worlds = [simulate(seed, lambda sim: live_and_die(sim, Flaw.NONE)) for seed in range(15)]
     assert sum(world.checked for world in worlds) > 1000

@@ -18,6 +18,7 @@ BYTES = int(os.environ.get("QUIRE_SIMULATED_REBALANCE_BYTES") or 0)
 SIZE = Size(BYTES, 128 << 20, 4 << 20) if BYTES else Size(256 << 20, 4 << 20, 128 << 10)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(7200)
 def test_everything_that_three_bookies_hold_is_spread_over_five_and_no_read_fails() -> None:
     began_s = time.process_time()

@@ -25,6 +25,7 @@ from quire.runtime import Runtime, replace_file
 from quire.testing import SimHost, Simulation, simulate
 from quire.testing.sim_index import SimIndexFolder
 from quire.types import NO_ENTRY, EntryId, LedgerId
+from tests.support.tiers import one_in
 
 FOLDER = "/bookie"
 KEY, WRONG = b"k" * 20, b"w" * 20
@@ -224,7 +225,7 @@ async def live_and_die(sim: Simulation, flaw: Flaw) -> int:
     return world.checked
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", one_in(5, SEEDS))
 def test_what_was_acknowledged_survives(seed: int) -> None:
     simulate(seed, lambda sim: live_and_die(sim, Flaw.NONE))
 
@@ -245,7 +246,7 @@ def test_each_flaw_is_found_by_some_seed(flaw: Flaw) -> None:
     assert any(is_found(seed) for seed in range(200)), f"no seed finds a storage that {flaw.value}"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", one_in(5, range(60)))
 def test_a_flipped_bit_never_becomes_a_missing_or_another_entry(seed: int) -> None:
     """One bit of any file, after any end: the storage refuses to open, or every acknowledged entry is right, damaged,
     or of unknown fate.

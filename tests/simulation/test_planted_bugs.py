@@ -13,7 +13,7 @@ from tests.support.tiers import one_in
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("flaw", one_in(3, FLAWS), ids=lambda flaw: f"{flaw.workload.area}/{flaw.name}")
+@pytest.mark.parametrize("flaw", one_in(10, FLAWS), ids=lambda flaw: f"{flaw.workload.area}/{flaw.name}")
 def test_a_planted_bug_is_found(flaw: Flaw) -> None:
     seeds, error = find(flaw)
     print(f"{flaw.name}: found after {seeds} seeds: {error!r:.150}")

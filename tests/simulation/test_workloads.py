@@ -18,13 +18,13 @@ CHUNK_MIN, CHUNKS_MAX = 3, 20  # Of seeds for each test: few enough to share the
 
 
 def chunks() -> list[Any]:
-    """All seeds. Chunks that begin within the first sixth are always run, the others belong to the extended tests."""
+    """All seeds. Chunks that begin within the first twentieth are always run, the others are extended."""
     made = []
     for name, workload in WORKLOADS.items():
         count = len(workload.seeds)
         size = max(CHUNK_MIN, count // CHUNKS_MAX)
         for first in workload.seeds[::size]:
-            marks = [pytest.mark.extended] if first * 6 >= count else []
+            marks = [pytest.mark.extended] if first * 20 >= count else []
             made.append(pytest.param(name, workload.seeds[first : first + size], id=f"{name}-{first}", marks=marks))
     return made
 
@@ -64,7 +64,7 @@ def test_a_seed_that_found_a_bug(name: str, seed: int) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("name", "seed"), one_in(3, [*product(WORKLOADS, [3]), ("serving/everything", 4), ("serving/everything", 5)])
+    ("name", "seed"), one_in(12, [*product(WORKLOADS, [3]), ("serving/everything", 4), ("serving/everything", 5)])
 )
 def test_a_seed_says_everything(name: str, seed: int) -> None:
     assert trace_digest(WORKLOADS[name], seed) == trace_digest(WORKLOADS[name], seed)

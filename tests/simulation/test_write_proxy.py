@@ -226,7 +226,7 @@ async def verify(world: World, senders: list[Sender]) -> None:
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("first", one_in(4, range(0, SEEDS, CHUNK)))
+@pytest.mark.parametrize("first", one_in(8, range(0, SEEDS, CHUNK)))
 def test_proxies_keep_their_promises(first: int) -> None:
     for seed in range(first, min(SEEDS, first + CHUNK)):
         run_world(check, seed=seed, bookies=4)

@@ -2,7 +2,8 @@
 
 `real`      uses processes, sockets or files, so a busy machine can hold it up. `.ci/run` runs it once more, alone,
             before it counts as failed. Set here by folder, and in contract tests by the implementation in its name.
-`extended`  is left to `make test-all`: long forms, combinations, and faults beyond the first of a kind.
+`extended`  is left to `make test-all`: long forms, combinations, and faults beyond the first of a kind. Of the contract
+            on metadata, real servers have the tree, sessions and watches in `make test`, the views above it here.
 
 All other tests own their time: they never run twice. `--failures-to FILE` writes down what failed, for `.ci/run`.
 """
@@ -16,6 +17,9 @@ import pytest
 
 _HERMETIC_CONTRACT: Final = re.compile(r"tests/contract/[^[]*(\[.*\b(memory|sim|local)\b.*)?$")
 _REAL_FOLDERS: Final = ("tests/contract/", "tests/integration/", "tests/e2e/", "tests/soak/", "tests/interop/")
+_ON_SERVERS_EXTENDED: Final = re.compile(
+    r"tests/contract/metadata/test_(?!tree|sessions|watches)\w+\.py::.*\[(zk|etcd)"
+)
 _SERVERS: Final = ("spark", "zookeeper", "etcd")  # Fixtures of a whole worker: tests that share one run on one worker.
 _SCHEMES: Final = {"zk": "zookeeper"}
 
@@ -36,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # Before xdist looks for groups, and before -m selects.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if _ON_SERVERS_EXTENDED.match(item.nodeid):
+            item.add_marker("extended")
         if _is_real(item.nodeid):
             item.add_marker("real")
             server = _server(item)

@@ -68,6 +68,7 @@ def power_loss(tmp_path: Path) -> PowerLoss:
     return PowerLoss(tmp_path)
 
 
+@pytest.mark.extended
 def test_a_torn_log_is_a_loss_of_the_newest_commits_for_those_who_know_their_position(power_loss: PowerLoss) -> None:
     rng = random.Random(7)
     counts, refused = set(), 0

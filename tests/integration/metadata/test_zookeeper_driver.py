@@ -241,6 +241,7 @@ async def test_session_and_watches_survive_a_restart_of_the_server(server: ZooKe
         assert store.session == before
 
 
+@pytest.mark.extended
 async def test_reads_outlive_a_broken_connection(server: ZooKeeperServer, root: str) -> None:
     """Reads that were sent when the server died are asked again; none fails and none is answered twice."""
     async with opened(server.port) as (store, driver):

@@ -47,6 +47,7 @@ async def test_a_rolling_restart_fails_no_write(served: Served) -> None:
     await proven(served, history)
 
 
+@pytest.mark.extended
 async def test_a_reader_goes_on_when_its_proxy_dies(served: Served) -> None:
     """Row 19. The read proxy is killed again and again while a stream is written and followed: the reader is given
     every record once, in order."""

@@ -30,6 +30,7 @@ async def is_not_let_in(served: Served, files: TlsFiles | None) -> None:
             pass
 
 
+@pytest.mark.extended
 async def test_what_is_called_over_tls_is_not_reached_without_it(cluster: ServedCluster, tmp_path: Path) -> None:
     """Method: proxies ask callers for certificates. A client with one writes and reads, also after its stream was
     moved, for which one proxy calls the other. Who has no certificate, trusts another authority, or speaks plain gRPC

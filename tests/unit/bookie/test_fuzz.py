@@ -49,6 +49,7 @@ framed_garbage = st.binary(min_size=1, max_size=80).map(lambda body: len(body).t
 anything = st.one_of(frames, frames, flipped(), cut(), spliced(), framed_garbage, st.binary(max_size=60))
 
 
+@pytest.mark.extended
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not LONG)
 @given(pieces=st.lists(anything, min_size=1, max_size=12), seed=st.integers(0, 2**16))
 def test_strange_frames_do_no_harm(pieces: list[bytes], seed: int) -> None:
