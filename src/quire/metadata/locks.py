@@ -14,7 +14,15 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Protocol
 
-from quire.errors import LockLost, MetadataOutcomeUnknown, NoSuchNode, SessionExpired, StoreClosed, Unavailable
+from quire.errors import (
+    LockLost,
+    MetadataOutcomeUnknown,
+    NoSuchNode,
+    SessionExpired,
+    StoreClosed,
+    Unavailable,
+    VersionConflict,
+)
 from quire.metadata.api import MetadataStore, SessionWatch, wait_any_changed
 from quire.metadata.driver import ANY_VERSION, Check, SessionId, Stat, Version
 from quire.metadata.paths import join, name_of
@@ -45,6 +53,14 @@ class HeldLock:
         """Raise `LockLost` if the lock is known to be lost."""
         if self.lost:
             raise LockLost(f"the session that held {self.path!r} has ended", path=self.path)
+
+    async def prove(self, store: MetadataStore) -> None:
+        """Raise `LockLost` unless the lock is ours at this moment, as the store sees it."""
+        self.check()
+        try:
+            await store.transaction(self.guard())
+        except (NoSuchNode, VersionConflict) as error:
+            raise LockLost(f"{self.path!r} is not ours any more", path=self.path) from error
 
     async def wait_lost(self) -> None:
         """Return once the lock is known to be lost."""

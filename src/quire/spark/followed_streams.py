@@ -17,10 +17,11 @@ from typing import Final
 from quire.errors import NoSuchLedger, NoSuchStream, PositionInFuture, PositionTruncated, QuireError
 from quire.ledger.reader import LedgerReader
 from quire.spark.admission import Limit, admitted
-from quire.spark.offsets import Offsets
+from quire.spark.offsets import Offset, Offsets
 from quire.spark.options import SourceOptions
 from quire.spark.planning import Piece, StreamPlan, for_each, matching, pattern_of
 from quire.stream.namespace import Namespace
+from quire.stream.start import position_in_future
 from quire.types import DLSN, EntryId, Lssn, SlotId
 
 _DISCOVER_S: Final = 1.0
@@ -46,9 +47,10 @@ class FollowedStreams:
     async def initial(self) -> Offsets:
         """Where a query begins that has no checkpoint. Raises `NoSuchStream` for a name that is none."""
 
-        async def begin(stream: str) -> DLSN:
+        async def begin(stream: str) -> Offset:
             plan = await StreamPlan.of(self.namespace, stream)
-            return await plan.find(self._options.start, skip_truncated=not self._options.fail_on_data_loss)
+            at = await plan.find(self._options.start, skip_truncated=not self._options.fail_on_data_loss)
+            return Offset(at, plan.index.identity)
 
         streams = await self._listed()
         return dict(zip(streams, await for_each(streams, begin), strict=True))
@@ -60,7 +62,7 @@ class FollowedStreams:
     async def latest_behind(self, began: Offsets, wait_s: float) -> Offsets:
         """The same, after a moment's wait for something behind `began` if there is nothing."""
         ends = await self._latest([*filter(self._is_chosen, began), *await self._listed()])
-        if any(end > began.get(stream, _NOWHERE) for stream, end in ends.items()):
+        if any(_is_news(end, began.get(stream)) for stream, end in ends.items()):
             return ends
         await self._wait_news(wait_s)
         return await self._latest(list(ends))
@@ -76,10 +78,13 @@ class FollowedStreams:
             plan = await self._plan(stream)
             if plan is not None:
                 plans[stream] = plan
-                ranges[stream] = (await self._begin(plan, began.get(stream)), ends[stream])
+                ranges[stream] = (await self._begin(plan, began.get(stream)), ends[stream].place)
 
         await for_each([stream for stream, end in ends.items() if began.get(stream) != end], look)
-        reached = {stream: max(at, ranges[stream][0]) for stream, at in (await admitted(plans, ranges, limit)).items()}
+        reached = {
+            stream: Offset(max(at, ranges[stream][0]), plans[stream].index.identity)
+            for stream, at in (await admitted(plans, ranges, limit)).items()
+        }
         stay = {
             stream: at
             for stream, at in began.items()
@@ -96,7 +101,7 @@ class FollowedStreams:
             if plan is None:
                 return []
             begin, skip = await self._begin(plan, began.get(stream)), not self._options.fail_on_data_loss
-            return await plan.pieces(begin, ends[stream], skip_truncated=skip)
+            return await plan.pieces(begin, ends[stream].place, skip_truncated=skip)
 
         found = await for_each([stream for stream, end in ends.items() if began.get(stream) != end], look)
         return [piece for pieces in found for piece in pieces]
@@ -114,14 +119,16 @@ class FollowedStreams:
                 ) from error
             return None
 
-    async def _begin(self, plan: StreamPlan, place: DLSN | None) -> DLSN:
-        """Where reading goes on that was at `place`."""
-        if place is None:
+    async def _begin(self, plan: StreamPlan, began: Offset | None) -> DLSN:
+        """Where reading goes on that was at `began`."""
+        if began is None:
             return await plan.places.earliest()
         skip = not self._options.fail_on_data_loss
         try:
-            await plan.check_reached(place)
-            return await plan.find(place, skip_truncated=skip)
+            if not began.is_of(plan.index.identity):
+                raise position_in_future(plan.stream, began.place, "it was in another stream of this name")
+            await plan.check_reached(began.place)
+            return await plan.find(began.place, skip_truncated=skip)
         except PositionTruncated as error:
             raise PositionTruncated(f"{error}, but the query has not read them", hint=_HINT, **error.facts) from error
         except PositionInFuture as error:
@@ -173,16 +180,17 @@ class _Tail:
         self._namespace, self._stream = namespace, stream
         self._ledger: LedgerReader | None = None  # Of the segment that is being written.
         self._lssn = Lssn(0)
+        self._identity: str | None = None
         self._stack = AsyncExitStack()
 
-    async def latest_or_none(self) -> DLSN | None:
+    async def latest_or_none(self) -> Offset | None:
         """None if there is no such stream."""
         try:
             return await self.latest()
         except NoSuchStream:
             return None
 
-    async def latest(self) -> DLSN:
+    async def latest(self) -> Offset:
         """Behind the last record that is confirmed. Raises `NoSuchStream`."""
         ledger = self._ledger
         if ledger is not None and not ledger.is_closed and ledger.gone is None:
@@ -192,12 +200,13 @@ class _Tail:
                 pass  # The stream was deleted, or the segment begun anew.
             else:
                 if not ledger.is_closed:
-                    return DLSN(self._lssn, EntryId(lac + 1), SlotId(0))
+                    return Offset(DLSN(self._lssn, EntryId(lac + 1), SlotId(0)), self._identity)
         await self.aclose()
         plan = await StreamPlan.of(self._namespace, self._stream)
         end = await plan.find("latest", skip_truncated=True)
         await self._follow(plan, end)
-        return end
+        self._identity = plan.index.identity
+        return Offset(end, self._identity)
 
     async def _follow(self, plan: StreamPlan, end: DLSN) -> None:
         segment = await plan.index.segment(end.lssn) if end.lssn in plan.index else None
@@ -223,4 +232,5 @@ class _Tail:
             await self._stack.aclose()
 
 
-_NOWHERE: Final = DLSN(Lssn(-1), EntryId(-1), SlotId(-1))
+def _is_news(end: Offset, began: Offset | None) -> bool:
+    return began is None or end.place > began.place or not began.is_of(end.identity)

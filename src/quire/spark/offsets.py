@@ -1,30 +1,43 @@
 """How far a streaming query has come, as Spark keeps it in a checkpoint.
 
-    {"v": 1, "streams": {"orders": {"segment": 7, "entry": 120, "slot": 0}}}
+    {"v": 1, "streams": {"orders": {"segment": 7, "entry": 120, "slot": 0, "identity": "9f0c…"}}}
 
 Each place is the next one to be read. Places are numbers of the stream's own: they stay what they are when segments are
-archived, restored or copied, and say nothing of ledgers or files. A stream that is not named has not been met yet, and
-is read from its beginning.
+archived, restored or copied, and say nothing of ledgers or files. The identity tells a stream from another one that was
+made under the same name after it was deleted; null if only Apache's clients ever wrote the stream. A stream that is not
+named has not been met yet, and is read from its beginning.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from quire.errors import InvalidArgument
 from quire.types import DLSN, EntryId, Lssn, SlotId
 
 VERSION: Final = 1
 
-Offsets: TypeAlias = dict[str, DLSN]
+
+class Offset(NamedTuple):
+    """How far one stream was read."""
+
+    place: DLSN
+    identity: str | None = None
+
+    def is_of(self, identity: str | None) -> bool:
+        """Whether a stream with this identity is the one that was read, as far as can be told."""
+        return self.identity is None or self.identity == identity
 
 
-def encode_offsets(places: Mapping[str, DLSN]) -> dict[str, Any]:
+Offsets: TypeAlias = dict[str, Offset]
+
+
+def encode_offsets(offsets: Mapping[str, Offset]) -> dict[str, Any]:
     """In one order: Spark takes two offsets for equal if their text is."""
     return {
         "v": VERSION,
         "streams": {
-            stream: {"segment": place.lssn, "entry": place.entry_id, "slot": place.slot_id}
-            for stream, place in sorted(places.items())
+            stream: {"segment": at.lssn, "entry": at.entry_id, "slot": at.slot_id, "identity": identity}
+            for stream, (at, identity) in sorted(offsets.items())
         },
     }
 
@@ -35,11 +48,20 @@ def decode_offsets(value: Any) -> Offsets:
         raise _foreign(value)
     try:
         return {
-            stream: DLSN(Lssn(_whole(place["segment"])), EntryId(_whole(place["entry"])), SlotId(_whole(place["slot"])))
-            for stream, place in value["streams"].items()
+            stream: Offset(_place(stored), _identity(stored["identity"])) for stream, stored in value["streams"].items()
         }
     except (KeyError, TypeError) as error:
         raise _foreign(value) from error
+
+
+def _place(stored: dict[str, Any]) -> DLSN:
+    return DLSN(Lssn(_whole(stored["segment"])), EntryId(_whole(stored["entry"])), SlotId(_whole(stored["slot"])))
+
+
+def _identity(identity: Any) -> str | None:
+    if identity is not None and type(identity) is not str:
+        raise TypeError(f"{identity!r} is no identity")
+    return identity
 
 
 def _whole(number: Any) -> int:

@@ -50,6 +50,7 @@ class Piece:
     begin: DLSN
     end: DLSN
     size_bytes: int
+    identity: str | None = None  # Of the stream that was planned: tasks read no other one of its name.
 
     @property
     def first_entry(self) -> EntryId:
@@ -94,9 +95,10 @@ class StreamPlan:
         self.places = Places(context, stream, self.index, settings)
 
     @classmethod
-    async def of(cls, namespace: Namespace, stream: str) -> "StreamPlan":
-        """Raises `NoSuchStream`, `DamagedMetadata`."""
+    async def of(cls, namespace: Namespace, stream: str, identity: str | None = None) -> "StreamPlan":
+        """With `identity`, of that stream only. Raises `NoSuchStream`, `DamagedMetadata`."""
         plan = cls(namespace.context, stream, namespace.settings_for(stream))
+        plan.index.identity = identity
         await plan.index.refresh()
         return plan
 
@@ -151,7 +153,7 @@ class StreamPlan:
         if segment.is_partially_truncated:
             first = max(first, segment.min_active)
         stop = min(end, DLSN(lssn, EntryId(extent.entries), SlotId(0)))
-        piece = Piece(self.stream, lssn, first, stop, 0)
+        piece = Piece(self.stream, lssn, first, stop, 0, self.index.identity)
         if first >= stop or piece.entries <= 0:
             return None
         return replace(piece, size_bytes=extent.size_bytes * piece.entries // max(1, extent.entries))

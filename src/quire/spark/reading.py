@@ -97,7 +97,7 @@ async def _windows(
     for piece in pieces:
         try:
             if plan is None or plan.stream != piece.stream:
-                plan = await StreamPlan.of(namespace, piece.stream)
+                plan = await StreamPlan.of(namespace, piece.stream, piece.identity)
             async with aclosing(_piece_windows(plan, piece, options.read_patience_s)) as windows:
                 async for window in windows:
                     yield piece, window

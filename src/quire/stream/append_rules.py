@@ -55,6 +55,10 @@ def never_sent(stream: str, cause: QuireError) -> AppendCancelled:
     return cancelled
 
 
+def broken_off(stream: str, bug: BaseException) -> AppendCancelled:
+    return AppendCancelled(f"the writer of stream {stream!r} broke off: {bug!r}", stream=stream)
+
+
 def check_txids(stream: str, txids: Sequence[int], *, last_txid: int) -> int:
     """The last of these txids, each of which may follow the one before it. Raises `TxidOutOfOrder`."""
     for txid in txids:

@@ -27,6 +27,7 @@ from quire.codec.stream_metadata.segment import Segment
 from quire.errors import (
     DamagedColdFile,
     InvalidArgument,
+    LedgerExists,
     MetadataOutcomeUnknown,
     NoSuchLedger,
     NoSuchNode,
@@ -36,7 +37,7 @@ from quire.errors import (
 from quire.ledger.writer import LedgerWriter
 from quire.protocol.producers import AGE_MS_MAX
 from quire.stream.cold_entries import filler_entry, restored_entry
-from quire.stream.cold_nodes import RACES, ColdNodes, Placed, StoredCold
+from quire.stream.cold_nodes import RACES, ColdNodes, Placed, StoredCold, is_unchanged
 from quire.stream.cold_segments import ColdReader, open_cold
 from quire.stream.context import StreamContext
 from quire.stream.retention import sweep_purged
@@ -263,29 +264,28 @@ async def _restore(
     try:
         # Ours from here on: whoever filled a ledger before cannot publish it any more.
         claimed = await _delete_left(context, nodes, await nodes.rewrite(cold, cold.cold))
+        ledger_id = await context.ledgers.ledgers_metadata.new_id()
+        noted = await nodes.rewrite(claimed, replace(claimed.cold, ledger_left=ledger_id))
         async with context.ledgers.create(
             ensemble=settings.ensemble,
             write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
             digest=settings.digest,
             password=settings.password,
+            ledger_id=ledger_id,
         ) as ledger:
-            noted = await _note(context, nodes, claimed, ledger.id)
+            if not await is_unchanged(context.store, context.paths(stream), noted):
+                await _discard(context, ledger_id)  # Deleted as a leftover before it was made.
+                return False
             await _fill(ledger, file)
     except (VersionConflict, NoSuchNode):
         return False
+    except LedgerExists:  # Somebody chose this id by hand: it must not be deleted as a leftover of ours.
+        await nodes.rewrite(noted, replace(noted.cold, ledger_left=None))
+        raise
     except NoSuchLedger:
         return False  # Somebody took it for a leftover: others restore the segment, or it is purged.
     return await _publish(context, nodes, noted, ledger.id)
-
-
-async def _note(context: StreamContext, nodes: ColdNodes, stored: StoredCold, ledger: LedgerId) -> StoredCold:
-    """Write down a ledger that is about to be filled."""
-    try:
-        return await nodes.rewrite(stored, replace(stored.cold, ledger_left=ledger))
-    except (VersionConflict, NoSuchNode):
-        await _discard(context, ledger)
-        raise
 
 
 async def _publish(context: StreamContext, nodes: ColdNodes, noted: StoredCold, ledger: LedgerId) -> bool:

@@ -5,11 +5,13 @@ import asyncio
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.errors import NodeExists, NoSuchNode, NotBound
 from quire.metadata import Create, MetadataStore
+from quire.runtime import Rng
 from quire.stream.settling import settle
 
 
-async def create_stream(store: MetadataStore, paths: StreamPaths) -> None:
+async def create_stream(store: MetadataStore, paths: StreamPaths, rng: Rng) -> None:
     """Fine if nothing is missing. Raises `NotBound` if the namespace itself has no node: no stream makes one."""
+    identity = Create(paths.identity(rng.uuid().hex))
 
     async def attempt(_: object) -> None:
         wanted = [*((path, b"") for path in paths.ancestors()), *paths.initial_nodes()]
@@ -21,7 +23,8 @@ async def create_stream(store: MetadataStore, paths: StreamPaths) -> None:
                 hint="Correct its path, or open it with `create=True`: then it is made.",
                 path=paths.namespace,
             )
-        await store.transaction(*missing)
+        is_new = any(create.path == paths.root for create in missing)
+        await store.transaction(*missing, *([identity] if is_new else []))
 
     # A node that appears, or a parent that goes, between the look and the creation: look again.
     await settle(store, attempt, races=(NodeExists, NoSuchNode), shown=f"stream {paths.stream!r}")

@@ -102,7 +102,7 @@ class Namespace:
         paths = self._paths(stream)
 
         async def create() -> None:
-            await create_stream(self._store, paths)
+            await create_stream(self._store, paths, self.context.runtime.rng)
 
         await self._write(create, f"stream {paths.stream!r} is created", "Create it again: that does no harm.")
 

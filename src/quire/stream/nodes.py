@@ -8,6 +8,7 @@ Invariants:
                      highest LSSN moves. A ledger that is in the allocation belongs to no segment, and may be deleted.
   CompletedAtOnce    a completed segment takes the place of the one in progress in one transaction.
   PublishedAtOnce    segments that were written beside the stream become a part of it in one transaction, all of them.
+  SameStream         nothing is changed in a stream that was deleted and made again: it has another identity.
   OurWriteOrNobodys  after a lost answer a node's version is taken over only if the last write of it was ours.
 """
 
@@ -32,6 +33,7 @@ from quire.codec.stream_metadata.tree import (
     encode_allocation,
     encode_max_lssn,
     encode_max_txid,
+    identity_among,
 )
 from quire.errors import (
     DamagedMetadata,
@@ -45,10 +47,10 @@ from quire.errors import (
     VersionConflict,
     WriterFenced,
 )
-from quire.metadata import ANY_VERSION, Create, Delete, MetadataStore, Node, Set, Version
+from quire.metadata import ANY_VERSION, Check, Create, Delete, HeldLock, MetadataStore, Node, Set, Version
 from quire.metadata.driver import Op
 from quire.protocol.segments import chain
-from quire.runtime import Clock
+from quire.runtime import Clock, Rng
 from quire.types import LedgerId, Lssn
 from quire.values import dataclass
 
@@ -142,13 +144,21 @@ class StreamNodes:
         """
         await self.store.sync()
         paths = self.paths
-        layout, lssn, txid, allocation = await asyncio.gather(
-            *(self._read(path) for path in (paths.version, paths.segments, paths.max_txid, paths.allocation))
-        )
+        # The identity is asked for first: ZooKeeper, where versions come again, answers in the order of requests.
+        wanted = paths.version, paths.segments, paths.max_txid, paths.allocation
+        identity, found = await asyncio.gather(self.identity(), asyncio.gather(*map(self._read, wanted)))
+        layout, lssn, txid, allocation = found
         if layout is None or lssn is None or txid is None or allocation is None:
             raise self._missing()
         check_layout_version(layout.data)
-        return GuardedNodes(self, clock, timeout_s, lssn, txid, allocation)
+        return GuardedNodes(self, clock, timeout_s, identity, lssn, txid, allocation)
+
+    async def identity(self) -> str | None:
+        """Which stream of this name it is: see `StreamPaths`. None if it has none yet, or there is no stream."""
+        try:
+            return identity_among((await self.store.children(self.paths.root)).names)
+        except NoSuchNode:
+            return None
 
     async def _read(self, path: str) -> Node | None:
         try:
@@ -184,9 +194,16 @@ class GuardedNodes:
     """The nodes of a stream in the hands of one writer. `WriterFenced`: another one changed them."""
 
     def __init__(
-        self, nodes: StreamNodes, clock: Clock, timeout_s: float, lssn: Node, txid: Node, allocation: Node
+        self,
+        nodes: StreamNodes,
+        clock: Clock,
+        timeout_s: float,
+        identity: str | None,
+        lssn: Node,
+        txid: Node,
+        allocation: Node,
     ) -> None:
-        self.nodes, self._clock, self._timeout_s = nodes, clock, timeout_s
+        self.nodes, self._clock, self._timeout_s, self._identity = nodes, clock, timeout_s, identity
         self.is_undecided = False  # Whether a change was not found out about: then these are of no use any more.
         self._lssn = _Guard.of(nodes.paths.segments, lssn)
         self._txid = _Guard.of(nodes.paths.max_txid, txid)
@@ -206,16 +223,28 @@ class GuardedNodes:
         """The ledger that no segment has yet."""
         return decode_allocation(self._allocation.data)
 
-    async def claim(self) -> None:
-        """Prove that nobody else has become the writer, and shut out whoever was it before, by a write that changes
-        nothing but versions: one of them is needed to begin a segment, the other one to complete it.
+    async def claim(self, rng: Rng, lock: HeldLock | None = None) -> None:
+        """Become the writer, by a write that changes nothing but versions: one of them is needed to begin a segment,
+        the other one to complete it. Raises `WriterFenced` if anything has begun, completed or claimed a segment since
+        these nodes were read, or if `lock` is not held at that moment. A stream without an identity gets one.
         """
-        await self._commit([], {guard.path: guard.data for guard in (self._lssn, self._allocation)}, None)
+        ops: list[Op] = [] if lock is None else [lock.guard()]
+        identity = self._identity or rng.uuid().hex
+        if self._identity is None:
+            ops.append(Create(self.nodes.paths.identity(identity)))
+        await self._commit(ops, {guard.path: guard.data for guard in (self._lssn, self._allocation)}, None)
+        self._identity = identity
 
-    async def allocate(self, ledger: LedgerId) -> None:
+    async def allocate(self, ledger: LedgerId | None) -> None:
         """Store that this ledger will be the next segment's."""
         data = encode_allocation(ledger)
         await self._commit([], {self._allocation.path: data}, (self._allocation.path, data))
+
+    async def is_noted(self, ledger: LedgerId) -> bool:
+        """Whether the ledger is in the allocation now."""
+        await self.nodes.store.sync()
+        node = await self.nodes._read(self._allocation.path)
+        return node is not None and node.data == encode_allocation(ledger)
 
     async def begin(self, segment: Segment) -> StoredSegment:
         """The allocated ledger becomes a segment in progress."""
@@ -265,12 +294,16 @@ class GuardedNodes:
         `MetadataOutcomeUnknown` if that cannot be found out in time: then these nodes are of no use any more.
         """
         guards = [guard for guard in (self._lssn, self._txid, self._allocation) if guard.path in sets]
-        whole = [*ops, *(Set(guard.path, sets[guard.path], guard.version) for guard in guards)]
+        same = [] if self._identity is None else [Check(self.nodes.paths.identity(self._identity), ANY_VERSION)]
+        whole = [*ops, *(Set(guard.path, sets[guard.path], guard.version) for guard in guards), *same]
         ends_s = self._clock.monotonic() + self._timeout_s
         doubt: MetadataOutcomeUnknown | None = None
         while True:
             try:
                 written = await self.nodes.store.transaction(*whole)
+            except asyncio.CancelledError:
+                self.is_undecided = True  # It may happen all the same.
+                raise
             except MetadataOutcomeUnknown as error:
                 doubt = error
             except SessionExpired:
@@ -281,10 +314,11 @@ class GuardedNodes:
             except (VersionConflict, NodeExists, NoSuchNode) as refused:
                 version = await self._find_out(guards, sets, proof, ends_s) if doubt is not None else None
                 if version is None:
+                    self.is_undecided = doubt is not None  # It may have happened before the other writer came.
                     raise self._fenced() from refused
                 return version
             else:
-                for guard, done in zip(guards, written[len(ops) :], strict=True):
+                for guard, done in zip(guards, written[len(ops) : len(ops) + len(guards)], strict=True):
                     assert done is not None
                     guard.data, guard.version, guard.writes = sets[guard.path], done.version, done.writes
                 return written[0].version if written[0] is not None else ANY_VERSION

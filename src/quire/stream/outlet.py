@@ -30,9 +30,9 @@ from quire.errors import (
 from quire.ledger.append_errors import again
 from quire.ledger.window import Window
 from quire.protocol.segments import RollRule
-from quire.stream.append_rules import never_sent, partly_sent, transmit_rule
+from quire.stream.append_rules import broken_off, never_sent, partly_sent, transmit_rule
 from quire.stream.context import StreamContext
-from quire.stream.record_queue import Call, Pushed, RecordQueue
+from quire.stream.record_queue import Call, Part, Pushed, RecordQueue
 from quire.stream.retention import Retention
 from quire.stream.segment_writer import SegmentWriter
 from quire.stream.segments import Begun, StreamSegments
@@ -138,6 +138,16 @@ class Outlet:
     def _pump(self) -> None:
         """Make entries of what waits, as far as the policy and the windows allow."""
         self._pump_is_due = False
+        parts: list[Part] = []
+        try:
+            self._send_due(parts)
+        except Exception as bug:
+            self._break_off(bug)
+            for part in parts:  # Taken from the queue, and in no entry that will tell its caller.
+                part.call.fail(partly_sent(self._stream, broken_off(self._stream, bug)))
+
+    def _send_due(self, parts: list[Part]) -> None:
+        """`parts` has what was taken from the queue last."""
         queue, segment = self._queue, self.segment
         if self._is_held or self._problem is not None:
             return
@@ -152,7 +162,9 @@ class Outlet:
             if sent == _ENTRIES_A_TURN:
                 self._pump_soon()
                 break
-            segment.send(*queue.take(self._settings.entry_bytes))
+            parts[:], records, size_bytes = queue.take(self._settings.entry_bytes)
+            segment.send(parts, records, size_bytes)
+            parts.clear()
             sent += 1
         if sent:
             self._active_s = self._clock.monotonic()
@@ -190,7 +202,11 @@ class Outlet:
             self._send_control(segment)
 
     def _send_control(self, segment: SegmentWriter, payload: bytes = CONTROL_PAYLOAD) -> None:
-        segment.send_control(payload)
+        try:
+            segment.send_control(payload)
+        except Exception as bug:
+            self._break_off(bug)
+            return
         self._metrics.control_records.value += 1
         self._active_s = self._clock.monotonic()
 
@@ -219,11 +235,17 @@ class Outlet:
             self.end(AppendCancelled(f"the writer of stream {self._stream!r} was cancelled", stream=self._stream))
             return
         error = turning.exception()
-        if error is not None and not isinstance(error, QuireError):  # A bug: whoever waits is told, not left waiting.
-            self.end(AppendCancelled(f"the writer of stream {self._stream!r} broke off: {error!r}"))
-            message = "a stream's writer failed"
-            turning.get_loop().call_exception_handler({"message": message, "exception": error, "task": turning})
+        if error is not None and not isinstance(error, QuireError):
+            self._break_off(error)
         self._pump_soon()
+
+    def _break_off(self, bug: BaseException) -> None:
+        """A bug: all callers get an error instead of waiting for ever, and the loop reports it."""
+        self.end(broken_off(self._stream, bug))
+        if self.segment is not None:
+            self.segment.give_up(f"the writer of stream {self._stream!r} broke off: {bug!r}")
+        context = {"message": "a stream's writer failed", "exception": bug}
+        asyncio.get_running_loop().call_exception_handler(context)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=f"stream {self._stream}")

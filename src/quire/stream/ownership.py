@@ -61,9 +61,9 @@ async def open_stream_writer(
     async with AsyncExitStack() as resources:
         async with deadline.or_raise(late):
             if settings.create_if_missing and await context.store.exists(paths.allocation) is None:
-                await create_stream(context.store, paths)
+                await create_stream(context.store, paths, context.runtime.rng)
             lock = await _take_lock(context, resources, paths.stream, settings) if settings.write_lock else None
-            segments, last_txid = await _take_over(context, nodes, settings)
+            segments, last_txid = await _take_over(context, nodes, settings, lock)
             if last_txid == TXID_MAX:
                 raise StreamSealed(f"stream {paths.stream!r} has ended", stream=paths.stream)
         writer = StreamWriter(context, segments, sample or (lambda: settings), last_txid)
@@ -99,14 +99,13 @@ async def own_stream(
     Raises what `open_stream_writer` raises, but for `StreamSealed`. How long the block takes is for the caller to say.
     """
     paths = context.paths(stream_name(stream))
-
-    async def take_over() -> Taken:
-        segments, last_txid = await _take_over(context, StreamNodes(context.store, paths), settings)
-        return Taken(segments, last_txid == TXID_MAX)
-
     async with AsyncExitStack() as resources:
-        if settings.write_lock:
-            await _take_lock(context, resources, paths.stream, settings)
+        lock = await _take_lock(context, resources, paths.stream, settings) if settings.write_lock else None
+
+        async def take_over() -> Taken:
+            segments, last_txid = await _take_over(context, StreamNodes(context.store, paths), settings, lock)
+            return Taken(segments, last_txid == TXID_MAX)
+
         yield take_over
 
 
@@ -123,16 +122,22 @@ async def _close(writer: StreamWriter, *, drain: bool) -> None:
 
 
 async def _take_over(
-    context: StreamContext, nodes: StreamNodes, settings: StreamSettings
+    context: StreamContext, nodes: StreamNodes, settings: StreamSettings, lock: HeldLock | None
 ) -> tuple[StreamSegments, int]:
-    """Become the writer: shut out the one before, and complete what it left. Returns the highest txid, too."""
+    """Become the writer: fence the one before, and complete what it left. Returns the highest txid, too.
+
+    Raises `LockLost`, or without a lock `WriterFenced`, if another client may have become the owner meanwhile: to claim
+    the stream again would shut that one out.
+    """
     clock = context.runtime.clock
     while True:
         segments = StreamSegments(context, await nodes.guarded(clock, timeout_s=settings.call_timeout_s))
         try:
-            return segments, await segments.recover(settings.password)
+            return segments, await segments.recover(settings.password, lock)
         except WriterFenced:
-            # Others do the same without the lock, or the one before has just changed segments: whoever is last counts.
+            if lock is None:
+                raise
+            await lock.prove(context.store)  # Still ours: the last owner changed segments just now.
             await clock.sleep(_RACE_S)
 
 

@@ -310,6 +310,7 @@ async def open_stream_reader(
             holding = hold_stream_lock(context, path, timeout_s=settings.lock_timeout_s, shown=shown)
             lock = await stack.enter_async_context(holding)
             await index.refresh()  # That may have taken its time.
+        subscriptions.identity = index.identity
         committed = None if subscription is None else await subscriptions.read(subscription)
         begin = start if committed is None else committed
         at = await places.find(begin, skip_truncated=skip_truncated)

@@ -1,4 +1,9 @@
-"""Delete a stream: its ledgers first, then the nodes of its segments, and in the end all that is left in one step.
+"""Delete a stream: fence its writer, then its ledgers, the nodes of its segments, and in the end what is left, in one
+step.
+
+A writer that lost its lock without knowing is shut out as a new writer would do it: the stream is claimed, so that no
+segment begins, and segments in progress are recovered, so that bookies acknowledge nothing more. Only then is anything
+deleted: bookies do not ask the metadata whether a ledger still exists.
 
 Ledgers that no node names any more would stay for ever, so a node goes after its ledger: whoever finds a stream half
 deleted can go on where it was left, by deleting it again. Files in cold storage go, too, if it can be reached: a stream
@@ -15,7 +20,7 @@ from dataclasses import replace
 from typing import Final
 
 from quire.codec.cold import ColdFile, encode_cold
-from quire.codec.stream_metadata.segment import decode_segment, lssn_of_name
+from quire.codec.stream_metadata.segment import Segment, decode_segment, is_in_progress, lssn_of_name
 from quire.codec.stream_metadata.sinks import decode_staged, encode_staged
 from quire.codec.stream_metadata.tree import StreamPaths, decode_allocation
 from quire.errors import (
@@ -23,12 +28,14 @@ from quire.errors import (
     LockLost,
     MetadataOutcomeUnknown,
     NodeNotEmpty,
+    NoSuchLedger,
     NoSuchNode,
     NoSuchStream,
     QuireError,
     SessionExpired,
     Unavailable,
     VersionConflict,
+    WriterFenced,
 )
 from quire.metadata import ANY_VERSION, Delete, HeldLock, MetadataStore, Set
 from quire.metadata.driver import Op
@@ -37,8 +44,10 @@ from quire.stream.cold_nodes import read_cold
 from quire.stream.cold_segments import report_left
 from quire.stream.context import StreamContext
 from quire.stream.lock import hold_stream_lock
+from quire.stream.nodes import StreamNodes
 from quire.stream.settling import settle
 
+_CLAIM_S: Final = 10.0  # For finding out whether the claim happened, if its answer is lost.
 _AT_ONCE_MAX: Final = 16  # Segments that are deleted together. etcd has a limit for what one transaction compares.
 
 
@@ -71,7 +80,7 @@ class _Removal:
             await settle(
                 self._store,
                 self._attempt,
-                races=(VersionConflict, NodeNotEmpty, NoSuchNode),
+                races=(VersionConflict, NodeNotEmpty, NoSuchNode, WriterFenced),
                 shown=f"stream {self._paths.stream!r}",
             )
         except MetadataOutcomeUnknown:
@@ -84,6 +93,7 @@ class _Removal:
     async def _attempt(self, _: object) -> None:
         if await self._store.exists(self._paths.root) is None:
             return  # By us, as the lost answer would have said, or by somebody who does not ask for locks.
+        await self._fence_writer()
         await self._remove_segments()
         await self._remove_allocated()
         await self._remove_staged()
@@ -95,25 +105,34 @@ class _Removal:
 
     async def _prove_lock(self) -> None:
         """What was read before this is from when the lock was ours: nothing of a later owner's is among it."""
-        if self._held is None:
-            return
-        self._held.check()
-        try:
-            await self._store.transaction(self._held.guard())
-        except (NoSuchNode, VersionConflict) as error:
-            raise LockLost(f"{self._held.path!r} is not ours any more", path=self._held.path) from error
+        if self._held is not None:
+            await self._held.prove(self._store)
 
     def _guard(self) -> list[Op]:
         return [] if self._held is None else [self._held.guard()]
+
+    # --- The writer
+
+    async def _fence_writer(self) -> None:
+        """After this nothing is acknowledged in the stream, and no segment begins. Raises `RecoveryFailed`."""
+        await self._prove_lock()
+        nodes, runtime = StreamNodes(self._store, self._paths), self._context.runtime
+        try:
+            guarded = await nodes.guarded(runtime.clock, timeout_s=_CLAIM_S)
+            await guarded.claim(runtime.rng, self._held)
+        except (NoSuchStream, DamagedMetadata):
+            pass  # Half deleted, or damaged: without these nodes no segment begins.
+        for name in filter(is_in_progress, await self._segment_names()):
+            try:
+                await self._ledgers.recover((await self._segment(self._paths.segment(name))).ledger_id)
+            except NoSuchLedger:
+                pass  # Deleted by an attempt before this one, which fenced it.
 
     # --- Ledgers
 
     async def _remove_segments(self) -> None:
         """From the oldest on, and the nodes of a part at once: what is left if we are interrupted is still a chain."""
-        try:
-            names = (await self._store.children(self._paths.segments)).names
-        except NoSuchNode:
-            return
+        names = await self._segment_names()
         await self._prove_lock()
         in_order = sorted(names, key=lambda name: (lssn_of_name(name) or 0, name))
         for first in range(0, len(in_order), _AT_ONCE_MAX):
@@ -124,13 +143,21 @@ class _Removal:
                     raise error
             await self._store.transaction(*self._guard(), *(Delete(path, ANY_VERSION) for path in paths))
 
-    async def _remove_ledger(self, path: str) -> None:
+    async def _segment_names(self) -> tuple[str, ...]:
+        try:
+            return (await self._store.children(self._paths.segments)).names
+        except NoSuchNode:
+            return ()
+
+    async def _segment(self, path: str) -> Segment:
         node = await self._store.get(path)
         try:
-            segment = decode_segment(node.data)
+            return decode_segment(node.data)
         except DamagedMetadata as error:
             raise DamagedMetadata(f"{path}: {error}", path=path) from error
-        await self._ledgers.delete(segment.ledger_id)
+
+    async def _remove_ledger(self, path: str) -> None:
+        await self._ledgers.delete((await self._segment(path)).ledger_id)
 
     async def _remove_allocated(self) -> None:
         """A ledger that no segment has yet. If one gets it meanwhile, that one is about to go as well."""

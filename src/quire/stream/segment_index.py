@@ -13,6 +13,8 @@ Invariants:
   PurgedIsGone     of what is cold only the newest is looked at with the listing. One that turns out to be purged when
                    it is read is gone for ever, and so is all before it: see `cold_nodes`.
   HiddenBefore     nothing cold is listed if the first hot segment is truncated, in part or as a whole.
+  SameStream       once its identity is known, a stream that was deleted and made again under the same name is not
+                   taken for it: that is `NoSuchStream`.
   CacheIsBounded   no more than `_CACHED_MAX` completed segments are kept.
 """
 
@@ -31,6 +33,7 @@ from quire.metadata import MetadataStore
 from quire.protocol.segments import FIRST_LSSN
 from quire.runtime import Clock
 from quire.stream.cold_nodes import StoredCold, cold_names, hides_all_before, is_unchanged, read_cold
+from quire.stream.nodes import StreamNodes
 from quire.types import Lssn
 
 T = TypeVar("T")
@@ -54,6 +57,7 @@ class SegmentIndex:
         self._cold_names: dict[Lssn, str] = {}  # Of those that are only cold, in order, all before the others.
         self._purged = Lssn(0)  # The newest of which a cold node was left behind.
         self._completed: dict[Lssn, Segment | ColdSegment] = {}
+        self.identity: str | None = None  # Which stream of this name it is; None if it has none, or before `refresh`.
 
     # --- The listing
 
@@ -86,6 +90,7 @@ class SegmentIndex:
                 cold = await self._list_cold(names, min(zip(lssns.values(), lssns, strict=True), default=None))
             except NoSuchNode:
                 continue  # One has gone, or was completed, since the listing.
+            await self._check_identity()
             if lssns != self._lssns or cold != self._cold_names:
                 self._check_chain(sorted([*cold, *lssns.values()]))
                 self._lssns, self._cold_names = lssns, cold
@@ -93,6 +98,17 @@ class SegmentIndex:
             self._completed.clear()
             return
         raise self._restless()
+
+    async def _check_identity(self) -> None:
+        """What was listed before this is of the stream that was opened."""
+        identity = await StreamNodes(self._store, self._paths).identity()
+        if self.identity is not None and identity != self.identity:
+            raise NoSuchStream(
+                f"stream {self._paths.stream!r} was deleted while it was read, and another one has its name now",
+                hint="Open a reader anew: positions in the old stream mean nothing in this one.",
+                stream=self._paths.stream,
+            )
+        self.identity = identity
 
     async def _list_cold(self, hot_names: tuple[str, ...], first_hot: tuple[Lssn, str] | None) -> dict[Lssn, str]:
         """The names of those that are only cold. Raises `NoSuchNode` if what is hot has to be listed again."""

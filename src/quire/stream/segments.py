@@ -6,6 +6,7 @@
     recover    the same for segments that somebody else left in progress: their ledgers say where they end
 
 Invariants:
+  ClaimedIsKnown  only segments that were there when the stream was claimed are recovered, and so fenced.
   FencedFirst     a segment of another writer is completed only after its ledger was recovered: nothing can be
                   acknowledged in it any more.
   TxidsInOrder    a segment's first txid is not below any that is in a segment before it: searching relies on it.
@@ -22,6 +23,7 @@ from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.segment import Completion, Segment
 from quire.errors import (
+    LedgerExists,
     MetadataOutcomeUnknown,
     NoSuchLedger,
     QuireError,
@@ -31,6 +33,7 @@ from quire.errors import (
 )
 from quire.ledger.reader import LedgerReader
 from quire.ledger.writer import LedgerWriter
+from quire.metadata import HeldLock
 from quire.metadata.driver import Op
 from quire.protocol.segments import next_lssn, start_sequence_id
 from quire.stream.context import StreamContext
@@ -109,14 +112,16 @@ class StreamSegments:
 
     # --- What others left
 
-    async def recover(self, password: bytes) -> int:
+    async def recover(self, password: bytes, lock: HeldLock | None = None) -> int:
         """Complete every segment in progress. Returns the highest txid of the stream, 0 if it has none.
 
-        The stream is claimed first: one who is no longer its writer must not fence the one who is. Raises
-        `RecoveryFailed` and the like if bookies cannot be asked, `WriterFenced`, `DamagedEntry`.
+        Segments are listed before the claim, which proves that the list is still true. A segment that a later owner
+        begins is not in it, so a caller that was stopped behind its claim never fences that owner. With `lock` the
+        claim succeeds only while that is held. Raises `RecoveryFailed` and the like if bookies cannot be asked,
+        `WriterFenced`, `DamagedEntry`.
         """
-        await self._guarded.claim()
         self._known = await self.nodes.segments_for_writer()
+        await self._guarded.claim(self._context.runtime.rng, lock)
         for stored in [known for known in self._known if known.segment.completion is None]:
             await self._recover(stored, password)
         txids = [done.segment.completion.last_txid for done in self._known if done.segment.completion is not None]
@@ -151,28 +156,28 @@ class StreamSegments:
     async def prepare(self, settings: StreamSettings) -> Prepared:
         """A ledger for the next segment, noted as allocated. A writer does this before it needs it.
 
-        Raises `WriterFenced`, `NotEnoughBookies` and what the metadata store raises.
+        Its id is noted before it is made, so that none is lost if we die in between: the next writer deletes what is
+        noted. Raises `WriterFenced`, `NotEnoughBookies` and what the metadata store raises.
         """
+        ledger_id = await self._context.ledgers.ledgers_metadata.new_id()
+        leftover = self._guarded.allocated
+        await self._guarded.allocate(ledger_id)
+        if leftover is not None:
+            await self._delete(leftover)  # Only now: that we could write proves that no other writer uses it.
         resources = AsyncExitStack()
-        ledger = await resources.enter_async_context(
-            self._context.ledgers.create(
-                ensemble=settings.ensemble,
-                write_quorum=settings.write_quorum,
-                ack_quorum=settings.ack_quorum,
-                digest=settings.digest,
-                password=settings.password,
-            )
+        creating = self._context.ledgers.create(
+            ensemble=settings.ensemble,
+            write_quorum=settings.write_quorum,
+            ack_quorum=settings.ack_quorum,
+            digest=settings.digest,
+            password=settings.password,
+            ledger_id=ledger_id,
         )
-        prepared = Prepared(ledger, resources)
         try:
-            leftover = self._guarded.allocated
-            await self._guarded.allocate(ledger.id)
-            if leftover is not None:
-                await self._delete(leftover)  # Only now: that we could write proves that it is nobody else's.
-        except BaseException:
-            await self.discard(prepared)
+            return Prepared(await resources.enter_async_context(creating), resources)
+        except LedgerExists:  # Somebody chose this id by hand: it must not be deleted as a leftover of ours.
+            await self._guarded.allocate(None)
             raise
-        return prepared
 
     async def begin_with(self, prepared: Prepared, first_txid: int, settings: StreamSettings) -> Begun:
         """The prepared ledger becomes the next segment, which may have no lower txid than all before it.
@@ -208,19 +213,26 @@ class StreamSegments:
             )
 
     async def discard(self, prepared: Prepared) -> None:
-        """A ledger that becomes no segment. If it is noted as allocated the next one to begin deletes it."""
+        """A ledger that becomes no segment. If it is still noted as allocated, the next writer deletes it.
+
+        Without the note another writer has taken over, and has deleted the ledger as a leftover, perhaps before it was
+        made. Nothing is deleted while it is undecided whether the segment began.
+        """
         try:
             await prepared.resources.aclose()
-        except QuireError:
-            pass
-        if self._guarded.allocated != prepared.ledger.id and not self._guarded.is_undecided:
-            await self._delete(prepared.ledger.id)
+            if not self._guarded.is_undecided and not await self._guarded.is_noted(prepared.ledger.id):
+                await self._delete(prepared.ledger.id)
+        except QuireError as error:
+            self._report_left(prepared.ledger.id, error)
 
     async def _delete(self, ledger_id: LedgerId) -> None:
         try:
             await self._context.ledgers.delete(ledger_id)
         except (MetadataOutcomeUnknown, Unavailable) as error:
-            _log.warning("stream.ledger_left", stream=self.stream, ledger_id=ledger_id, error=str(error))
+            self._report_left(ledger_id, error)
+
+    def _report_left(self, ledger_id: LedgerId, error: QuireError) -> None:
+        _log.warning("stream.ledger_left", stream=self.stream, ledger_id=ledger_id, error=str(error))
 
     # --- Those that were written beside the stream
 

@@ -16,7 +16,7 @@ from quire.errors import (
     NoSuchStream,
     VersionConflict,
 )
-from quire.metadata import ANY_VERSION, Create, HeldLock, MetadataStore, Set
+from quire.metadata import ANY_VERSION, Check, Create, HeldLock, MetadataStore, Set
 from quire.metadata.driver import Op
 from quire.types import DLSN
 
@@ -28,6 +28,7 @@ class Subscriptions:
 
     def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
         self._store, self._paths = store, paths
+        self.identity: str | None = None  # Of the stream that positions are of, once it is known.
 
     async def read(self, name: str) -> DLSN | None:
         """The position that was committed last; None if none was. Raises `DamagedMetadata`."""
@@ -52,10 +53,13 @@ class Subscriptions:
         """Store a position, unless a later one is stored; return what is stored then.
 
         With `may_go_back` it is stored in any case, over a damaged one too. With `lock` only while that is held: else
-        raises `LockLost`. Raises `NoSuchStream`; `DamagedMetadata` if what is stored cannot be compared.
+        raises `LockLost`. Raises `NoSuchStream`, also if the stream is another one than that of `identity`;
+        `DamagedMetadata` if what is stored cannot be compared.
         """
         path, data = self._paths.subscriber(name), encode_subscription(position)
         guard: list[Op] = [] if lock is None else [lock.guard()]
+        if self.identity is not None:
+            guard.append(Check(self._paths.identity(self.identity), ANY_VERSION))
         for _ in range(_RACES_MAX):
             try:
                 node = await self._store.get(path)
@@ -69,7 +73,7 @@ class Subscriptions:
             try:
                 await self._store.transaction(Set(path, data, node.stat.version), *guard)
             except (VersionConflict, NoSuchNode):
-                await self._check_lock(lock)
+                await self._check_guards(lock)
             else:
                 return position
         raise self._contended(name)
@@ -104,7 +108,7 @@ class Subscriptions:
         except NodeExists:
             return
         except (VersionConflict, NoSuchNode):
-            await self._check_lock(lock)
+            await self._check_guards(lock)
             try:
                 await self._store.create(self._paths.subscribers)
             except NodeExists:
@@ -112,8 +116,13 @@ class Subscriptions:
             except NoSuchNode as error:
                 raise NoSuchStream(f"there is no stream {self._paths.stream!r}", stream=self._paths.stream) from error
 
-    async def _check_lock(self, lock: HeldLock | None) -> None:
-        """A transaction was refused: if the lock's node is gone, that is why."""
+    async def _check_guards(self, lock: HeldLock | None) -> None:
+        """A transaction was refused: if a node that guards it is gone, that is why."""
+        if self.identity is not None and await self._store.exists(self._paths.identity(self.identity)) is None:
+            raise NoSuchStream(
+                f"stream {self._paths.stream!r} was deleted since it was opened, so no position was stored",
+                stream=self._paths.stream,
+            )
         if lock is not None and await self._store.exists(lock.path) is None:
             raise LockLost(f"{lock.path!r} is not ours any more, so no position was stored", path=lock.path)
 

@@ -1,6 +1,7 @@
 """Namespaces on real stores: what is stored, who sees it, and what one client keeps another from."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -117,7 +118,10 @@ async def test_a_stream_is_stored_as_the_specification_says(place: Place, namesp
     await namespace.create_stream("a/orders")
     await namespace.create_stream("a/orders")
     nodes = await tree_below(namespace, f"{place.root}/ns")
+    identity = next(path for path in nodes if "/identity-" in path)
+    assert re.fullmatch("/a/orders/<default>/identity-[0-9a-f]{32}", identity)
     assert nodes == {
+        identity: b"",
         "/a": b"",
         "/a/orders": b"",
         "/a/orders/<default>": b"",

@@ -21,7 +21,7 @@ from quire.testing.simulation import current_host_name
 from quire.types import Lssn
 from tests.support.streams.history import StreamHistory
 
-Fate = Literal["lost", "late"]
+Fate = Literal["lost", "late", "last"]
 
 
 class MetadataChanges:
@@ -48,14 +48,24 @@ class MetadataChanges:
         """They happen later, if nothing stands against them then."""
         self._fates.setdefault(host, []).extend([("late", seconds)] * count)
 
+    def stop_behind(self, host: str, seconds: float) -> None:
+        """The next change of the stream that a host asks for happens. Then it stands still while its session ends."""
+        self._fates.setdefault(host, []).append(("last", seconds))
+
     def repair(self) -> None:
         self._fates.clear()
 
     def commit(self, ops: Sequence[Op], session: SessionId, now_ms: int) -> list[Written | None]:
-        fates = self._fates.get(current_host_name() or "")
+        host = current_host_name() or ""
+        fates = self._fates.get(host)
         if fates and any(op.path.startswith(self._paths.root) for op in ops):
             fate, seconds = fates.pop(0)
             self.met[fate] += 1
+            if fate == "last":
+                written = self._apply(ops, session, now_ms, self._commit)
+                self._tree.stall(host, seconds)
+                self._tree.expire(session)
+                return written
             if fate == "late":
                 asyncio.get_running_loop().call_later(seconds, self._apply_late, list(ops), session, now_ms)
             raise MetadataOutcomeUnknown(f"the request to the metadata tree is {fate} (simulated)")

@@ -6,6 +6,7 @@ fails the run.
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 from quire.errors import (
     AppendCancelled,
@@ -16,6 +17,7 @@ from quire.errors import (
     TxidOutOfOrder,
     WriterFenced,
 )
+from quire.metadata import SessionId
 from quire.stream.context import StreamContext
 from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
@@ -47,15 +49,23 @@ async def write(world: StreamWorld, name: str) -> None:
 async def own(world: StreamWorld, name: str, context: StreamContext, *, write_lock: bool) -> bool:
     """Own the stream once. Returns whether it can be owned again."""
     settings, handle = world.settings(write_lock=write_lock), world.history.on_opening()
+    session: SessionId | None = None  # Once the stream is open.
+
+    def is_owner() -> bool:
+        return context.store.session == session and world.tree.is_alive(session)
+
     try:
         async with open_stream_writer(context, STREAM, settings) as writer:
+            session = context.store.session
             handle.on_settled()
             world.events["owned"] += 1
-            await use(world, writer, handle.number)
+            await use(world, writer, handle.number, is_owner if write_lock else None)
     except StreamSealed:
         return False
     except WriterFenced as error:
-        handle.on_fenced()
+        if session is not None:
+            handle.on_fenced()
+        assert session is not None or not write_lock, "RaiseOrRetry: only clients without a lock are overtaken"
         world.note(name, error)
     except QuireError as error:
         world.note(name, error)
@@ -64,15 +74,18 @@ async def own(world: StreamWorld, name: str, context: StreamContext, *, write_lo
     return True
 
 
-async def use(world: StreamWorld, writer: StreamWriter, handle: int) -> None:
-    """Append from many tasks, until one of them cannot any more or it is somebody else's turn.
+async def use(
+    world: StreamWorld, writer: StreamWriter, handle: int, is_owner: Callable[[], bool] | None = None
+) -> None:
+    """Append from many tasks, until one of them cannot any more or it is somebody else's turn. `is_owner` says whether
+    the stream's lock has been held all the time.
 
     Sometimes the writer is closed while they append: they have to be told.
     """
     rng, plan = world.rng, world.plan
     with_txids = rng.random() < plan.txids_chance
     tasks = [
-        asyncio.create_task(append(world, writer, handle, number, with_txids=with_txids))
+        asyncio.create_task(append(world, writer, handle, number, is_owner, with_txids=with_txids))
         for number in range(plan.appenders)
     ]
     flushing = asyncio.create_task(flush(world, writer))
@@ -105,7 +118,15 @@ async def close(world: StreamWorld, writer: StreamWriter) -> None:
         world.events["closing cut short"] += 1
 
 
-async def append(world: StreamWorld, writer: StreamWriter, handle: int, appender: int, *, with_txids: bool) -> None:
+async def append(
+    world: StreamWorld,
+    writer: StreamWriter,
+    handle: int,
+    appender: int,
+    is_owner: Callable[[], bool] | None,
+    *,
+    with_txids: bool,
+) -> None:
     """Append one call after the other, until the writer is over."""
     rng, plan, history = world.rng, world.plan, world.history
     numbers = itertools.count()
@@ -125,6 +146,8 @@ async def append(world: StreamWorld, writer: StreamWriter, handle: int, appender
         except (WriterFenced, HandleClosed, StreamSealed) as error:
             call.on_error(error)
             world.note("append", error)
+            if isinstance(error, WriterFenced) and is_owner is not None and not world.has_rivals:
+                assert not is_owner(), "RightfulOwner: a writer is fenced that has held the lock all the time"
             return
         except QuireError as error:
             call.on_error(error)

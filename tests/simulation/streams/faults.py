@@ -50,6 +50,8 @@ async def wreak_on(
             changes.lose_requests(name, rng.randrange(1, 3))
         case ["delay", _, "requests"]:
             changes.delay_requests(name, rng.randrange(1, 3), rng.random() * 0.4)
+        case ["stop", _]:
+            changes.stop_behind(name, rng.choice([0.5, 1.0, 2.0]))
         case ["crash", _]:
             await world.restart(name, work, within_s=back_within_s)
         case _:

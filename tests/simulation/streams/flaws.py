@@ -18,9 +18,9 @@ from quire.codec.stream_metadata.segment import encode_segment, segment_name
 from quire.codec.stream_metadata.tree import encode_max_lssn
 from quire.errors import NoSuchNode
 from quire.ledger.client import LedgerClient
-from quire.metadata import ANY_VERSION, Create, Set
+from quire.metadata import ANY_VERSION, Create, HeldLock, Set
 from quire.protocol import segments as segment_rules
-from quire.stream import nodes, retention
+from quire.stream import nodes, removal, retention
 from quire.stream.append_rules import never_sent
 from quire.stream.decoding import Decoder
 from quire.stream.entry_source import EntrySource
@@ -64,6 +64,35 @@ def recovery_that_does_not_fence() -> Iterator[None]:
         yield
 
 
+def segments_listed_behind_the_claim() -> Patch:
+    """Whoever takes over looks for segments to recover when it has claimed the stream, so perhaps much later."""
+
+    async def recover(self: Any, password: bytes, lock: Any = None) -> int:
+        await self._guarded.claim(self._context.runtime.rng, lock)
+        self._known = await self.nodes.segments_for_writer()
+        for stored in [known for known in self._known if known.segment.completion is None]:
+            await self._recover(stored, password)
+        txids = [done.segment.completion.last_txid for done in self._known if done.segment.completion is not None]
+        return max([self._guarded.max_txid, *txids])
+
+    return patch.object(StreamSegments, "recover", recover)
+
+
+@contextmanager
+def claims_without_the_lock() -> Iterator[None]:
+    """A client that was overtaken while it opened a stream claims it again, whether or not it still has the lock."""
+    claim = GuardedNodes.claim
+
+    async def claim_anyway(self: Any, rng: Any, lock: Any = None) -> None:
+        await claim(self, rng, None)
+
+    async def prove(self: Any, store: Any) -> None:
+        pass
+
+    with patch.object(GuardedNodes, "claim", claim_anyway), patch.object(HeldLock, "prove", prove):
+        yield
+
+
 def versions_taken_over_unseen() -> Patch:
     """After a lost answer the nodes are taken as they are, whoever wrote them last."""
 
@@ -96,6 +125,18 @@ def segments_that_stay_allocated() -> Patch:
         return nodes.StoredSegment(name, segment, version)
 
     return patch.object(GuardedNodes, "begin", begin)
+
+
+# --- Deleting
+
+
+def deletion_that_does_not_fence() -> Patch:
+    """A stream is deleted under a writer that does not know that its lock is lost, and goes on."""
+
+    async def fence_writer(self: Any) -> None:
+        pass
+
+    return patch.object(removal._Removal, "_fence_writer", fence_writer)
 
 
 # --- Rolling
@@ -255,6 +296,9 @@ def purge_of_the_last_completed_segment() -> Patch:
 
 FLAWS = [
     Flaw(recovery_that_does_not_fence, WORKLOADS["streams/rivals"], 40),
+    Flaw(segments_listed_behind_the_claim, WORKLOADS["streams/takeovers"], 40),
+    Flaw(claims_without_the_lock, WORKLOADS["streams/takeovers"], 40),
+    Flaw(deletion_that_does_not_fence, WORKLOADS["streams/remade"], 40),
     Flaw(versions_taken_over_unseen, WORKLOADS["streams/lost_answers"], 80),
     Flaw(nodes_without_compare_and_swap, WORKLOADS["streams/rivals"], 80),
     Flaw(segments_that_stay_allocated, WORKLOADS["streams/rolling"], 40),

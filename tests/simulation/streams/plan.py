@@ -18,6 +18,7 @@ StreamFault = Literal[
     "lose_writer_answers",  # A writer's next changes of metadata happen, and it is told that nobody knows.
     "lose_writer_requests",  # They do not happen, and it is told that nobody knows.
     "delay_writer_requests",  # They happen later, if they still can, and it is told that nobody knows.
+    "stop_writer",  # A writer stands still right behind a change of metadata, until its session is over.
     "crash_writer",  # The host of a writer dies, and is started again after a while.
 ]
 Ending = Literal["cancel", "crash", "close", "go on", "seal"]
@@ -109,6 +110,20 @@ FAILOVER = Plan(
     readers=1,
 )
 """Writers that wait for the lock take over from those that crash, are cut off, or give up."""
+
+TAKEOVERS = Plan(
+    {"stop_writer": 1},
+    bookies=3,
+    writers=3,
+    lasts_s=15.0,
+    tenure_s=1.0,
+    reopen_s=0.05,
+    fault_pause_s=3.0,
+    append_pause_s=0.4,
+    readers=0,
+    slow_chance=0.0,
+)
+"""Writers are stopped on their way to the stream until others have it."""
 
 RIVALS = Plan(
     {"reset": 1, "partition": 1, "heal": 1, "crash_writer": 1, "isolate": 1},

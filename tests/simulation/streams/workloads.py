@@ -1,7 +1,7 @@
 """The workloads of streams."""
 
 from tests.simulation.harness import planned, workloads
-from tests.simulation.streams import plan
+from tests.simulation.streams import plan, remade
 from tests.simulation.streams.run import live
 
 WORKLOADS = workloads(
@@ -10,6 +10,7 @@ WORKLOADS = workloads(
         live,
         everything=plan.EVERYTHING,
         failover=plan.FAILOVER,
+        takeovers=plan.TAKEOVERS,
         rivals=plan.RIVALS,
         rolling=plan.ROLLING,
         lost_answers=plan.LOST_ANSWERS,
@@ -19,7 +20,8 @@ WORKLOADS = workloads(
         damage=plan.DAMAGE,
         tailing=plan.TAILING,
         calm=plan.CALM,
-    ),
+    )
+    | {"remade": remade.live},
     {"everything": 3, "lost_answers": 2, "calm": 0.5, "purging": 0.5},
     seeds=300,
     seeds_long=10_000,

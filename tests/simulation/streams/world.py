@@ -75,7 +75,7 @@ class OneStream(World[PlanT]):
     async def found(self) -> None:
         """Create the stream: readers need it to be there."""
         async with self.context("founder") as context:
-            await create_stream(context.store, context.paths(STREAM))
+            await create_stream(context.store, context.paths(STREAM), context.runtime.rng)
 
     async def restart(
         self, name: str, work: Callable[[Self, str], Coroutine[Any, Any, None]], *, within_s: float
@@ -137,6 +137,11 @@ class StreamWorld(OneStream[Plan]):
 
     def settings(self, *, write_lock: bool = True) -> StreamSettings:
         return replace(self._settings, write_lock=write_lock)
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether there are writers without a lock. In the end there may be one in any case."""
+        return self.plan.rivals > 0 or self.over.is_set()
 
     def more_roles(self) -> dict[str, Callable[["StreamWorld", str], Coroutine[Any, Any, None]]]:
         """Clients beside those of the plan."""

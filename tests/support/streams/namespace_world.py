@@ -17,14 +17,17 @@ from quire.stream.binding import bind_namespace
 from quire.stream.namespace import Namespace, open_namespace
 from quire.stream.settings import StreamSettings
 from quire.testing import SimBookie, SimTree, Simulation, sim_cluster, sim_tree, simulate
-from quire.types import DLSN, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, Lssn, Quorum, SlotId
+from quire.types import DLSN, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Lssn, Quorum, SlotId
 
 URI = "distributedlog+memory:simulated/messaging/ns"
 ROOT = "/messaging/ns"
 CLIENT = "client"
 SETTINGS = StreamSettings(call_timeout_s=20.0, lock_timeout_s=5.0)
 STORE = StoreSettings(operation_timeout_s=3.0, session_timeout_s=4.0)
-_METADATA = LedgerMetadata(Quorum(1, 1, 1), (Fragment(EntryId(0), (BookieId("bk1:3181"),)),))
+# Sealed: no bookie runs in this world.
+_METADATA = LedgerMetadata(
+    Quorum(1, 1, 1), (Fragment(EntryId(0), (BookieId("bk1:3181"),)),), LedgerState.CLOSED, EntryId(0), 1
+)
 
 
 @dataclass
@@ -57,11 +60,13 @@ class World:
         return await self.sim.host(host).spawn(self.stack.enter_async_context(opening))
 
     async def nodes(self, path: str = ROOT) -> dict[str, bytes]:
-        """All nodes below `path`, by their paths behind it."""
+        """All nodes below `path`, by their paths behind it, without identities of streams: those are random."""
         found: dict[str, bytes] = {}
         waiting = [path]
         while waiting:
             at = waiting.pop()
+            if "/identity-" in at:
+                continue
             found[at.removeprefix(path)] = (await self.store.get(at)).data
             waiting += [f"{at}/{name}" for name in (await self.store.children(at)).names]
         del found[""]

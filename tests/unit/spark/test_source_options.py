@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from quire.errors import InvalidArgument, InvalidUri
-from quire.spark.offsets import decode_offsets, encode_offsets
+from quire.spark.offsets import Offset, decode_offsets, encode_offsets
 from quire.spark.options import SourceOptions
 from quire.spark.planning import Partitioning
 from quire.spark.schema import ALL, Column, chosen, ddl, projection
@@ -160,11 +160,14 @@ def test_columns_are_chosen_by_an_option_too() -> None:
 
 
 def test_offsets_come_back_as_they_were_and_in_one_order() -> None:
-    places = {"b": DLSN(Lssn(7), EntryId(120), SlotId(0)), "a/c": DLSN(Lssn(1), EntryId(0), SlotId(3))}
-    stored = encode_offsets(places)
-    assert stored["streams"]["b"] == {"segment": 7, "entry": 120, "slot": 0}
+    offsets = {
+        "b": Offset(DLSN(Lssn(7), EntryId(120), SlotId(0)), "1f"),
+        "a/c": Offset(DLSN(Lssn(1), EntryId(0), SlotId(3))),
+    }
+    stored = encode_offsets(offsets)
+    assert stored["streams"]["b"] == {"segment": 7, "entry": 120, "slot": 0, "identity": "1f"}
     assert list(stored["streams"]) == ["a/c", "b"]
-    assert decode_offsets(stored) == places
+    assert decode_offsets(stored) == offsets
 
 
 @pytest.mark.parametrize(
@@ -174,8 +177,9 @@ def test_offsets_come_back_as_they_were_and_in_one_order() -> None:
         None,
         {"v": 2, "streams": {}},
         {"v": 1, "streams": []},
-        {"v": 1, "streams": {"a": {"segment": 1, "entry": 0}}},
-        {"v": 1, "streams": {"a": {"segment": "1", "entry": 0, "slot": 0}}},
+        {"v": 1, "streams": {"a": {"segment": 1, "entry": 0, "identity": None}}},
+        {"v": 1, "streams": {"a": {"segment": "1", "entry": 0, "slot": 0, "identity": None}}},
+        {"v": 1, "streams": {"a": {"segment": 1, "entry": 0, "slot": 0, "identity": 5}}},
     ],
 )
 def test_a_checkpoint_of_somebody_else_is_refused(stored: object) -> None:

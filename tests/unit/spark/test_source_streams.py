@@ -8,10 +8,12 @@ import pytest
 from tests.support.streams.reading import ReaderWorld, on_stream
 
 from quire.errors import NoSuchStream, PositionInFuture, PositionTruncated
+from quire.metadata import ANY_VERSION
 from quire.spark.admission import Limit, _Backlog
 from quire.spark.batch import _plan
 from quire.spark.filters import Bounds
 from quire.spark.followed_streams import FollowedStreams
+from quire.spark.offsets import Offset
 from quire.spark.options import SourceOptions
 from quire.spark.planning import Piece, StreamPlan
 from quire.spark.reading import _windows
@@ -30,6 +32,10 @@ NOW_MS = 1_767_225_600_000
 
 def place(lssn: int, entry_id: int, slot_id: int = 0) -> DLSN:
     return DLSN(Lssn(lssn), EntryId(entry_id), SlotId(slot_id))
+
+
+def offset(lssn: int, entry_id: int) -> Offset:
+    return Offset(place(lssn, entry_id))
 
 
 def namespace_of(world: ReaderWorld) -> Namespace:
@@ -91,12 +97,47 @@ def test_a_place_that_a_completed_segment_never_had_belongs_to_a_stream_that_was
         strict, lenient = followed_by(world), followed_by(world, failOnDataLoss="false")
         ends = await strict.latest()
         with pytest.raises(PositionInFuture, match="deleted since the query read it, and made again"):
-            await strict.admitted({"s": place(1, 24)}, ends, None)
+            await strict.admitted({"s": offset(1, 24)}, ends, None)
         with pytest.raises(PositionInFuture, match="deleted since"):
-            await strict.pieces({"s": place(1, 24)}, ends)
-        assert ranges(await lenient.pieces({"s": place(1, 24)}, {"s": place(2, 0)})) == [(place(1, 0), place(1, 6))]
+            await strict.pieces({"s": offset(1, 24)}, ends)
+        assert ranges(await lenient.pieces({"s": offset(1, 24)}, {"s": offset(2, 0)})) == [(place(1, 0), place(1, 6))]
         for at in (place(1, 5), place(1, 6), place(2, 9)):
-            assert await strict.admitted({"s": at}, {"s": max(at, place(2, 0))}, None) == {"s": max(at, place(2, 0))}
+            end = {"s": Offset(max(at, place(2, 0)))}
+            assert await strict.admitted({"s": Offset(at)}, end, None) == end
+        for each in (strict, lenient):
+            await each.aclose()
+
+    on_stream(check, seeds=1)
+
+
+def test_a_stream_that_was_made_again_is_not_taken_for_the_one_that_was_read() -> None:
+    """Method: a query has read all of a stream; its namesake has just as many segments and records, then more."""
+
+    async def check(world: ReaderWorld) -> None:
+        paths, store = world.context.paths("s"), world.context.store
+        await store.create(paths.identity("first"))
+        await world.stream.fill(5, per_entry=1)
+        strict, lenient = followed_by(world), followed_by(world, failOnDataLoss="false")
+        began = await strict.latest()
+        assert began["s"].identity == "first"
+        pieces = await planned(world)
+        await store.delete(paths.identity("first"), expected=ANY_VERSION)
+        await store.create(paths.identity("second"))
+        for _ in range(2):
+            before_s = world.now_s
+            ends = await strict.latest_behind(began, 60.0)
+            assert world.now_s - before_s < 1, "that it is another one is news"
+            for call in (strict.admitted(began, ends, None), strict.pieces(began, ends)):
+                with pytest.raises(PositionInFuture, match="deleted since the query read it, and made again"):
+                    await call
+            again = await lenient.admitted(began, ends, None)
+            assert again == ends
+            assert ranges(await lenient.pieces(began, ends))[0][0] == place(1, 0)
+            await world.stream.fill(5, per_entry=1)
+        strict_options = SourceOptions.parse({"uri": "file:x", "stream": "s"})
+        async with aclosing(_windows(namespace_of(world), pieces, strict_options)) as windows:
+            with pytest.raises(NoSuchStream, match="was deleted after the query was planned"):
+                await anext(windows)
         for each in (strict, lenient):
             await each.aclose()
 
@@ -119,10 +160,10 @@ def test_a_limit_of_bytes_is_kept_in_a_part_of_a_segment() -> None:
             await running.append(bytes(10_000))
         await running.control()
         followed = followed_by(world)
-        at = {"s": place(1, 100)}
+        at = {"s": offset(1, 100)}
         for limit, entries in ((25_000, 2), (5_000, 1), (80_000, 7), (1_000_000, 8)):
-            reached = await followed.admitted(at, {"s": place(1, 108)}, Limit("bytes", limit))
-            assert reached == {"s": place(1, 100 + entries)}, f"{limit} bytes"
+            reached = await followed.admitted(at, {"s": offset(1, 108)}, Limit("bytes", limit))
+            assert reached == {"s": offset(1, 100 + entries)}, f"{limit} bytes"
         await followed.aclose()
 
     on_stream(check, seeds=1)
@@ -148,8 +189,8 @@ def test_a_segment_may_lose_its_ledger_while_a_batch_is_admitted(
         followed = followed_by(world)
         with monkeypatch.context() as patch:
             patch.setattr(_Backlog, "_size", size_later)
-            reached = await followed.admitted({"s": place(1, 2)}, {"s": place(4, 0)}, Limit(unit, 1))
-        assert (reached, dropped) == ({"s": place(1, 3)}, [1, 2])
+            reached = await followed.admitted({"s": offset(1, 2)}, {"s": offset(4, 0)}, Limit(unit, 1))
+        assert (reached, dropped) == ({"s": offset(1, 3)}, [1, 2])
         await followed.aclose()
 
     on_stream(check, seeds=1)

@@ -1,15 +1,19 @@
 """When entries leave a writer by themselves: kept alive, by the clock; and what a new segment says of its region."""
 
 import asyncio
+import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.support.streams.cluster import SETTINGS, StreamCluster, stream_cluster
 
-from quire.codec.stream.entries import decode_entry
+from quire.codec.stream.entries import decode_entry, encode_entry
 from quire.codec.stream.records import LogRecord
-from quire.errors import NoSuchEntry
+from quire.errors import AppendCancelled, AppendOutcomeUnknown, NoSuchEntry
+from quire.stream import segment_writer
 from quire.stream.context import StreamContext
 from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
@@ -89,14 +93,14 @@ def test_the_periodic_policy_sends_nothing_before_its_time_and_then_one_entry() 
             await writer.append(b"first")
             before = len(await stored_entries(context))
             for number in range(2):  # Each interval is like the first.
-                early = [asyncio.create_task(writer.append(payload)) for payload in (b"a", b"b")]
+                early = asyncio.create_task(writer.append_many([b"a", b"b"]))
                 await asyncio.sleep(1.0)
                 late = asyncio.create_task(writer.append(b"c"))
                 await asyncio.sleep(1.0 - SOON_S)
-                assert not any(append.done() for append in (*early, late))
+                assert not any(append.done() for append in (early, late))
                 assert len(await stored_entries(context)) == before + number, "nothing was sent"
                 await asyncio.sleep(2 * SOON_S)
-                places = [append.result() for append in (*early, late)]
+                places = [*early.result(), late.result()]
                 assert places == [(1, before + number, slot) for slot in range(3)], "all in one entry"
                 assert payloads(await stored_entries(context))[before + number :] == [[b"a", b"b", b"c"]]
             await asyncio.sleep(10.0)
@@ -131,3 +135,37 @@ def test_a_segment_has_its_writers_region_if_the_binding_says_so(encode_region: 
         assert await regions() == [(False, expected, expected), (False, second, second)]
 
     play(act, encode_region=encode_region)
+
+
+# --- A bug in it
+
+
+def test_an_append_whose_entry_cannot_be_made_fails_and_so_do_all_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Method: encoding the second entry raises what it never should. An append is in flight, one is in that entry, one
+    waits behind it."""
+    encode, calls = encode_entry, 0
+
+    def broken(*args: Any, **options: Any) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise struct.error("it does not fit")
+        return encode(*args, **options)
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        reported: list[object] = []
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "call_exception_handler", lambda told: reported.append(told["exception"]))
+        async with open_stream_writer(context, "s", replace(QUIET, entry_bytes=100)) as writer:
+            await writer.append(b"begun")
+            monkeypatch.setattr(segment_writer, "encode_entry", broken)
+            appends = [asyncio.create_task(writer.append(bytes(90))) for _ in range(3)]
+            _, hanging = await asyncio.wait(appends, timeout=60.0)
+            assert not hanging
+            errors = Counter(type(append.exception()) for append in appends)
+            assert errors == {AppendOutcomeUnknown: 2, AppendCancelled: 1}
+            with pytest.raises(AppendCancelled, match="it does not fit"):
+                await writer.append(b"later")
+        assert [type(bug) for bug in reported] == [struct.error]
+
+    play(act)

@@ -182,6 +182,8 @@ def test_whoever_waits_is_woken_by_segments_by_the_seal_and_by_the_end_of_the_st
 
         async def delete() -> None:
             await host.clock.sleep(5.0)
+            for name in sorted((await tree.store.children(PATHS.segments)).names, key=lambda name: name[-18:]):
+                await tree.store.delete(PATHS.segment(name), expected=ANY_VERSION)
             await tree.store.delete_tree(PATHS.top)
 
         deleting = host.spawn(delete())
@@ -193,6 +195,28 @@ def test_whoever_waits_is_woken_by_segments_by_the_seal_and_by_the_end_of_the_st
             await index.refresh()
         with pytest.raises(NoSuchStream):
             await index.highest()
+
+    on_tree(check)
+
+
+def test_a_stream_that_was_deleted_and_made_again_is_another_one() -> None:
+    async def check(tree: Tree) -> None:
+        async def make(identity: str) -> None:
+            await tree.store.create(PATHS.identity(identity), parents=True)
+            await tree.put(segment(1), segment(2))
+
+        await tree.put()
+        await tree.index.refresh()
+        seen = [tree.index.identity]
+        await make("first")
+        await tree.index.refresh()
+        assert [*seen, tree.index.identity] == [None, "first"]
+        await tree.store.delete_tree(PATHS.top)
+        await tree.store.create(PATHS.segments, b"0", parents=True)
+        await make("second")
+        for _ in range(2):
+            with pytest.raises(NoSuchStream, match="another one has its name"):
+                await tree.index.refresh()
 
     on_tree(check)
 
@@ -226,10 +250,12 @@ async def put_cold(tree: Tree, *archived: ColdSegment) -> None:
 
 
 def test_a_stream_that_has_all_its_segments_is_listed_with_one_request() -> None:
+    """And one for its identity."""
+
     async def check(tree: Tree) -> None:
         await tree.put(*(segment(lssn) for lssn in range(1, 4)))
         await tree.index.refresh()
-        assert tree.calls == {"sync": 1, "children": 1}
+        assert tree.calls == {"sync": 1, "children": 2}
 
     on_tree(check)
 
@@ -238,7 +264,7 @@ def test_a_stream_without_its_first_segments_is_listed_with_one_request_more() -
     async def check(tree: Tree) -> None:
         await tree.put(*(segment(lssn) for lssn in range(3, 6)))
         await tree.index.refresh()
-        assert tree.calls == {"sync": 1, "children": 2}
+        assert tree.calls == {"sync": 1, "children": 3}
         assert tree.index.first == 3
 
     on_tree(check)

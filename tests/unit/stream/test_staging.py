@@ -56,7 +56,7 @@ def on_stream(check: Check, *, seeds: int = 1) -> None:
 
             async def act() -> None:
                 async with cluster.context(CLIENT) as context:
-                    await create_stream(context.store, context.paths("s"))
+                    await create_stream(context.store, context.paths("s"), context.runtime.rng)
                     await check(cluster, context)
 
             await sim.host(CLIENT).spawn(act())

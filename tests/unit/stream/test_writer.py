@@ -371,7 +371,7 @@ def test_a_control_record_follows_the_last_records_within_the_configured_time() 
 def test_an_empty_segment_that_a_crash_left_is_completed_without_records() -> None:
     async def act(cluster: StreamCluster, context: StreamContext) -> None:
         nodes = cluster.nodes(context, "s")
-        await create_stream(context.store, nodes.paths)
+        await create_stream(context.store, nodes.paths, context.runtime.rng)
         guarded = await nodes.guarded(context.runtime.clock, timeout_s=5)
         segments = StreamSegments(context, guarded)
         await segments.recover(b"")

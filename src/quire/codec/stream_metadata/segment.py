@@ -247,10 +247,13 @@ def lssn_of_name(name: str) -> Lssn | None:
     return Lssn(int(match[1])) if match else None
 
 
+def is_in_progress(name: str) -> bool:
+    """Whether the node of this name is a segment in progress."""
+    return name.startswith(_IN_PROGRESS)
+
+
 def names_for_writer(names: Collection[str]) -> list[str]:
     """Which segments a writer has to read: all in progress, and the last completed one; of old names all."""
     completed = {name: lssn_of_name(name) for name in names if name.startswith(_COMPLETED)}
     last = max((lssn for lssn in completed.values() if lssn is not None), default=None)
-    return [
-        name for name in names if name.startswith(_IN_PROGRESS) or completed.get(name, UNASSIGNED_LSSN) in (None, last)
-    ]
+    return [name for name in names if is_in_progress(name) or completed.get(name, UNASSIGNED_LSSN) in (None, last)]

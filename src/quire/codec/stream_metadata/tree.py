@@ -9,7 +9,8 @@
         ├── allocation                    empty, or the decimal id of a ledger that no segment has yet
         ├── subscribers/<id>              base64 DLSN of the position that was committed last, or empty
         │   └── readLock                  empty     parent of lock members
-        └── cold/<segment>                JSON      where an archived segment is: see `quire.codec.cold`
+        ├── cold/<segment>                JSON      where an archived segment is: see `quire.codec.cold`
+        └── identity-<32 hex digits>      empty     which stream this is, of all that ever had the name
 
 Beside them there may be, if a sink writes the stream, what `quire.codec.stream_metadata.sinks` describes:
 
@@ -18,9 +19,15 @@ Beside them there may be, if a sink writes the stream, what `quire.codec.stream_
 
 Only Quire knows `cold`, and makes it when a segment is archived. Apache's clients look for the others by name.
 
+Only Quire knows `identity-…`, too. It is created with the stream, or by the first writer of ours if Apache's client
+created the stream, and a renamed stream keeps it. It is in the node's name, not in its data, because ZooKeeper
+compares versions only, and those begin at 0 again when a stream is deleted and made again: a transaction that checks
+that the node exists fails for a stream that was made again.
+
 Invariant: each node of `initial_nodes` holds bytes, if only none. Apache's clients take a node without data for absent.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from quire.codec.damage import INT64_MAX, decimal, reading, shown, utf8
@@ -34,6 +41,7 @@ DEFAULT_LOG: Final = "<default>"
 INVALID_TXID: Final = -999  # No txid: that of a stream without records.
 TXID_MAX: Final = INT64_MAX  # As the highest txid of a stream: it was sealed by its writer.
 
+_IDENTITY: Final = "identity-"
 _LAYOUT_VERSION: Final = b"\xff\xff\xff\xff"  # -1 in 32 bits, the only layout there ever was.
 
 
@@ -102,6 +110,9 @@ class StreamPaths:
     def cold(self) -> str:
         return f"{self.root}/cold"
 
+    def identity(self, identity: str) -> str:
+        return f"{self.root}/{_IDENTITY}{identity}"
+
     def segment(self, name: str) -> str:
         return f"{self.segments}/{name}"
 
@@ -135,6 +146,11 @@ class StreamPaths:
             (self.segments, encode_max_lssn(Lssn(0))),
             (self.allocation, encode_allocation(None)),
         ]
+
+
+def identity_among(names: Iterable[str]) -> str | None:
+    """The identity of a stream whose log has nodes of these names; None if only Apache's clients ever wrote it."""
+    return min((name.removeprefix(_IDENTITY) for name in names if name.startswith(_IDENTITY)), default=None)
 
 
 def check_layout_version(data: bytes) -> None:

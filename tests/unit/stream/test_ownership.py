@@ -1,0 +1,212 @@
+"""Who may write a stream: clients that were stopped on their way, and streams that were deleted and made again."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.support.streams.cluster import SETTINGS, StreamCluster
+from tests.unit.stream.test_writer import play, stored_records
+
+from quire.errors import LockLost, NoSuchStream, WriterFenced
+from quire.metadata import ANY_VERSION
+from quire.stream.context import StreamContext
+from quire.stream.creation import create_stream
+from quire.stream.nodes import GuardedNodes, StoredSegment, StreamNodes
+from quire.stream.ownership import open_stream_writer
+from quire.stream.reader import open_stream_reader
+from quire.stream.removal import delete_stream
+from quire.stream.renaming import rename_stream
+from quire.stream.settings import StreamSettings
+from quire.stream.subscriptions import Subscriptions
+
+UNLOCKED = replace(SETTINGS, write_lock=False)
+
+
+async def make_again(context: StreamContext, stream: str = "s") -> None:
+    await delete_stream(context, stream, lock_timeout_s=5)
+    await create_stream(context.store, context.paths(stream), context.runtime.rng)
+
+
+# --- Stopped on the way
+
+
+async def stop_while_opening(
+    cluster: StreamCluster, monkeypatch: pytest.MonkeyPatch, settings: StreamSettings, meanwhile: StreamContext
+) -> None:
+    """Open a writer on the host `stopped`. It stands still with its list of segments until another client wrote a
+    record. That client's next record must succeed."""
+    listing, go_on = asyncio.Event(), asyncio.Event()
+    original = StreamNodes.segments_for_writer
+
+    async def stopped(self: StreamNodes) -> list[StoredSegment]:
+        found = await original(self)
+        if not listing.is_set():
+            listing.set()
+            await go_on.wait()
+        return found
+
+    monkeypatch.setattr(StreamNodes, "segments_for_writer", stopped)
+
+    async def open_it() -> None:
+        async with cluster.context("stopped") as context, open_stream_writer(context, "s", settings):
+            raise AssertionError("it was overtaken")
+
+    opening = asyncio.create_task(open_it())
+    await listing.wait()
+    lock = meanwhile.paths("s").lock
+    for name in (await meanwhile.store.children(lock)).names:  # As the end of its session does.
+        await meanwhile.store.delete(f"{lock}/{name}", expected=ANY_VERSION)
+    async with open_stream_writer(meanwhile, "s", settings) as owner:
+        await owner.append(b"one")
+        go_on.set()
+        await asyncio.wait([opening])
+        await owner.append(b"two")
+    await opening
+
+
+def test_a_client_that_was_stopped_while_it_opened_does_not_fence_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        with pytest.raises(WriterFenced):
+            await stop_while_opening(cluster, monkeypatch, UNLOCKED, context)
+        assert [record.payload for record in await stored_records(context) if not record.is_control] == [b"one", b"two"]
+
+    play(act)
+
+
+def test_a_client_that_lost_its_lock_while_it_opened_says_so_and_does_not_claim_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        with pytest.raises(LockLost):
+            await stop_while_opening(cluster, monkeypatch, SETTINGS, context)
+        assert [record.payload for record in await stored_records(context) if not record.is_control] == [b"one", b"two"]
+
+    play(act)
+
+
+def test_a_client_that_was_stopped_behind_its_claim_recovers_only_what_it_had_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim, claimed, go_on = GuardedNodes.claim, asyncio.Event(), asyncio.Event()
+
+    async def claim_and_stop(self: GuardedNodes, *args: object) -> None:
+        await claim(self, *args)  # type: ignore[arg-type]
+        if not claimed.is_set():
+            claimed.set()
+            await go_on.wait()
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", UNLOCKED) as writer:
+            await writer.append(b"left")
+            monkeypatch.setattr(GuardedNodes, "claim", claim_and_stop)
+
+            async def open_it() -> None:
+                async with cluster.context("stopped") as stopped, open_stream_writer(stopped, "s", UNLOCKED):
+                    raise AssertionError("it was overtaken")
+
+            opening = asyncio.create_task(open_it())
+            await claimed.wait()
+            async with cluster.context("other") as other, open_stream_writer(other, "s", UNLOCKED) as owner:
+                await owner.append(b"one")
+                go_on.set()
+                with pytest.raises(WriterFenced):
+                    await opening
+                await owner.append(b"two")
+
+    play(act)
+
+
+# --- Deleted, and made again
+
+
+def test_deleting_a_stream_fences_a_writer_that_lost_its_lock() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with cluster.context("other") as other, open_stream_writer(context, "s", UNLOCKED) as old:
+            await old.append(b"1")
+            await make_again(other)
+            with pytest.raises(WriterFenced):
+                await old.append(b"2")
+            async with open_stream_writer(other, "s", UNLOCKED) as new:
+                await new.append(b"new")
+                with pytest.raises(WriterFenced):
+                    await old.append(b"3")
+        assert [record.payload for record in await stored_records(context) if not record.is_control] == [b"new"]
+
+    play(act)
+
+
+def test_nothing_is_deleted_before_the_writer_is_fenced() -> None:
+    """Method: no bookie answers, so nothing can be told of the writer's last segment."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", UNLOCKED) as writer:
+            await writer.append(b"1")
+            segments = await cluster.nodes(context, "s").all_segments()
+            for bookie in cluster.bookies:
+                await bookie.stop()
+            with pytest.raises(Exception, match="cannot be recovered"):
+                await delete_stream(context, "s", lock_timeout_s=5)
+            assert await cluster.nodes(context, "s").all_segments() == segments
+            assert [ledger async for ledger in context.ledgers.scan()] == [segments[0].segment.ledger_id]
+            for bookie in cluster.bookies:
+                await bookie.start()
+        await delete_stream(context, "s", lock_timeout_s=5)
+
+    play(act)
+
+
+async def take_versions_of(context: StreamContext, guarded: GuardedNodes) -> None:
+    """Make the versions those of the nodes that are there now, as they may be on ZooKeeper: they begin at 0 again."""
+    for guard in (guarded._lssn, guarded._txid, guarded._allocation):
+        stat = (await context.store.get(guard.path)).stat
+        guard.version, guard.writes = stat.version, stat.writes
+
+
+def test_a_late_writer_changes_nothing_in_a_stream_that_was_made_again() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        await create_stream(context.store, context.paths("s"), context.runtime.rng)
+        nodes = cluster.nodes(context, "s")
+        late = await nodes.guarded(context.runtime.clock, timeout_s=5)
+        await make_again(context)
+        await take_versions_of(context, late)
+        with pytest.raises(WriterFenced):
+            await late.claim(context.runtime.rng)
+
+    play(act)
+
+
+def test_a_stream_of_apaches_gets_an_identity_when_it_is_claimed() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        paths, nodes = context.paths("s"), cluster.nodes(context, "s")
+        for path, data in paths.initial_nodes():
+            await context.store.create(path, data)
+        assert await nodes.identity() is None
+        guarded = await nodes.guarded(context.runtime.clock, timeout_s=5)
+        await guarded.claim(context.runtime.rng)
+        identity = await nodes.identity()
+        assert identity is not None
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append(b"a")
+        assert await nodes.identity() == identity
+        await rename_stream(context.store, paths, context.paths("renamed"))
+        assert await cluster.nodes(context, "renamed").identity() == identity
+        await make_again(context, "renamed")
+        assert await cluster.nodes(context, "renamed").identity() not in (None, identity)
+
+    play(act)
+
+
+def test_a_reader_of_a_deleted_stream_stores_no_position_in_one_that_was_made_again() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append_many([b"a", b"b"])
+        async with open_stream_reader(context, "s", SETTINGS, subscription="me") as reader:
+            assert len(await reader.read_many(2)) == 2
+            await reader.commit()
+            await make_again(context)
+            for may_go_back in (False, True):
+                with pytest.raises(NoSuchStream, match="deleted since it was opened"):
+                    await reader.commit(may_go_back=may_go_back)
+        assert await Subscriptions(context.store, context.paths("s")).read("me") is None
+
+    play(act)
