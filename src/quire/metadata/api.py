@@ -11,6 +11,8 @@ The promises, checked on every driver by `tests/contract/metadata`:
   Watches miss nothing  after a change, also one made while the client was disconnected, every watch of the node wakes.
                         They may wake without a change: read again, always.
   Errors tell the truth `MetadataUnavailable` wrote nothing; `MetadataOutcomeUnknown` may have written.
+  Looks are final       a write of unknown outcome has happened before whatever the same handle asks next, or never
+                        will: it cannot come after a look that did not find it. (etcd may carry it out much later.)
 
 `MetadataStore` is the half that users see: checks, conveniences, waiting. A `Driver` (`quire.metadata.driver`) is the
 half that a backend implements; nothing above this package can tell which one it is.
@@ -22,6 +24,7 @@ from typing import Final, Self
 
 from quire.errors import (
     InvalidArgument,
+    MetadataOutcomeUnknown,
     NodeExists,
     NodeNotEmpty,
     NoSuchNode,
@@ -63,6 +66,8 @@ class MetadataStore:
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._unfinished: set[asyncio.Task[None]] = set()
+        self._doubts = 0  # Writes whose answers were lost, or not waited for.
+        self._settled = 0  # How many of these cannot come any more.
         # In the order of their begin, in which they are told: a simulation does the same whenever it is run.
         self._watches: dict[Watch, None] = {}
         self._session_watches: dict[SessionWatch, None] = {}
@@ -77,18 +82,18 @@ class MetadataStore:
 
     async def get(self, path: str) -> Node:
         """The node's data and stat. Raises `NoSuchNode`."""
-        node = await self._open_driver().get(check_path(path))
+        node = await (await self._settled_driver()).get(check_path(path))
         if node is None:
             raise _no_such_node(path)
         return node
 
     async def exists(self, path: str) -> Stat | None:
         """The node's stat, or None."""
-        return await self._open_driver().stat(check_path(path))
+        return await (await self._settled_driver()).stat(check_path(path))
 
     async def children(self, path: str) -> Children:
         """The names below a node. Raises `NoSuchNode`; never returns a part of them."""
-        listing = await self._open_driver().children(check_path(path))
+        listing = await (await self._settled_driver()).children(check_path(path))
         if listing is None:
             raise _no_such_node(path)
         return listing
@@ -98,7 +103,7 @@ class MetadataStore:
 
         Only ZooKeeper needs it (a follower may lag behind); on the other drivers reads are always up to date.
         """
-        await self._open_driver().sync()
+        await (await self._settled_driver()).sync()
 
     # --- Writing
 
@@ -169,9 +174,27 @@ class MetadataStore:
         Each path may occur once. Later operations see earlier ones. One answer for each operation, None for deletes
         and checks.
         """
-        driver = self._open_driver()
+        session = self._open_driver().session
         _check_ops(ops)
-        return await driver.commit(ops) if ops else []
+        if not ops:
+            return []
+        driver = await self._settled_driver()
+        if driver.session != session:
+            raise SessionExpired(f"session {session} ended before the write was sent", session=session)
+        try:
+            return await driver.commit(ops)
+        except (MetadataOutcomeUnknown, asyncio.CancelledError):
+            self._doubts += 1
+            raise
+
+    async def _settled_driver(self) -> Driver:
+        """The driver, when no write of ours that is in doubt can come any more."""
+        driver = self._open_driver()
+        if self._settled < self._doubts:
+            doubts = self._doubts  # Those that come while we wait need another round.
+            await driver.settle()
+            self._settled = max(self._settled, doubts)
+        return driver
 
     # --- What must not be left undone
 

@@ -125,6 +125,11 @@ class Driver(Protocol):
     async def sync(self) -> None:
         """After this, reads show every write that anybody finished before the call."""
 
+    async def settle(self) -> None:
+        """After this, a write of this session that was sent, and whose answer was lost or not waited for, has happened
+        or never will. Writes that are under way may go on.
+        """
+
     async def watch(self, path: str, target: Target, notify: Callable[[], None]) -> Callable[[], None]:
         """Call `notify` after each change from now on, also when the node does not exist yet, and after each break
         during which a change may have been missed. Returns the function that ends the watch.

@@ -3,6 +3,7 @@
     async with sim_cluster(sim) as cluster:
         tree = sim_tree(cluster)
         tree.lose_answers("writer", 1)     # its next write happens, and it is told that nobody knows
+        tree.delay_writes("writer", 1, 0.5)    # the same, and the write happens half a second later, or never
         tree.stall("writer", 2.0)          # its calls wait; beyond its session timeout the session is over
         tree.expire_host("b1")             # its session is over now
         tree.abandon("b1")                 # its host dies: the session stays behind until its time is over
@@ -11,17 +12,34 @@ Only clients that run in tasks of `SimHost.spawn` have a name; all others are ou
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, NoReturn
 
-from quire.errors import InvariantBroken, MetadataOutcomeUnknown, MetadataUnavailable
+from quire.errors import InvariantBroken, MetadataOutcomeUnknown, MetadataUnavailable, QuireError
 from quire.metadata import Cluster
 from quire.metadata.driver import Op, SessionId, Written
 from quire.metadata.drivers import memory
 from quire.metadata.drivers.memory import MemoryDriver, MemoryTree
 from quire.testing.simulation import current_host_name
+from quire.values import dataclass
 
 _NAMELESS: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Delay:
+    seconds: float
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """A write that is under way, and whose client was told that nobody knows."""
+
+    land: Callable[[], None]
+    timer: asyncio.TimerHandle
+    is_first: bool
 
 
 class SimTree(MemoryTree):
@@ -31,6 +49,8 @@ class SimTree(MemoryTree):
         super().__init__(name)
         self._host_of: dict[MemoryDriver, str] = {}
         self._to_lose: dict[str, int] = {}
+        self._to_delay: dict[str, list[_Delay]] = {}
+        self._late: dict[SessionId, list[_Late]] = {}
         self._abandoned: set[SessionId] = set()
         memory._shared[name] = self  # In place of the plain tree that the first handle would make.
 
@@ -39,6 +59,12 @@ class SimTree(MemoryTree):
     def lose_answers(self, host: str, count: int) -> None:
         """Carry out the next `count` writes of a host, and lose the answers."""
         self._to_lose[host] = self._to_lose.get(host, 0) + count
+
+    def delay_writes(self, host: str, count: int, seconds: float, *, is_first: bool = False) -> None:
+        """Tell a host that nobody knows of its next `count` writes, and carry them out so much later, if nothing
+        stands against them then. Before that the host may have them settled: then they happen, `is_first`, or never.
+        """
+        self._to_delay.setdefault(host, []).extend([_Delay(seconds, is_first)] * count)
 
     def stall(self, host: str, seconds: float) -> None:
         """Cut a host's clients off for a while."""
@@ -57,6 +83,7 @@ class SimTree(MemoryTree):
         Call it right before `SimHost.crash`, or the dying tasks would still say goodbye.
         """
         loop = asyncio.get_running_loop()
+        self._to_delay.pop(host, None)  # What was planned for this life of the host; writes under way still come.
         for session in self._sessions(host):
             self._abandoned.add(session)
             client = self._clients[session]
@@ -66,8 +93,9 @@ class SimTree(MemoryTree):
             loop.call_later(client._settings.session_timeout_s, self._bury, session)
 
     def repair(self) -> None:
-        """Let everybody reach the tree again, and lose no more answers."""
+        """Let everybody reach the tree again, and lose no more answers. What is under way still comes."""
         self._to_lose.clear()
+        self._to_delay.clear()
         for session in [session for session in self._clients if session not in self._abandoned]:
             self.reconnect(session)
 
@@ -93,12 +121,39 @@ class SimTree(MemoryTree):
         return super().begin_session(client)
 
     def commit(self, ops: Sequence[Op], session: SessionId, now_ms: int) -> list[Written | None]:
-        written = super().commit(ops, session, now_ms)
-        host = self._host_of[self._clients[session]]
+        host = self._host_of[self._clients[session]] if self.is_alive(session) else _NAMELESS
+        if delays := self._to_delay.get(host):
+            self._delay(delays.pop(0), list(ops), session, now_ms)
+            raise MetadataOutcomeUnknown("the metadata tree has not carried out this write yet (simulated)")
+        written = self.carry_out(ops, session, now_ms)
         if self._to_lose.get(host, 0) > 0:
             self._to_lose[host] -= 1
             raise MetadataOutcomeUnknown("the answer of the metadata tree was lost (simulated)")
         return written
+
+    def carry_out(self, ops: Sequence[Op], session: SessionId, now_ms: int) -> list[Written | None]:
+        """What `commit` does if nothing goes wrong."""
+        return super().commit(ops, session, now_ms)
+
+    # --- Writes that come late
+
+    def _delay(self, delay: _Delay, ops: list[Op], session: SessionId, now_ms: int) -> None:
+        def land() -> None:
+            late.remove(write)
+            with suppress(QuireError):  # Something stands against it, or the session is over.
+                self.carry_out(ops, session, now_ms)
+
+        late = self._late.setdefault(session, [])
+        timer = asyncio.get_running_loop().call_later(delay.seconds, land)
+        write = _Late(land, timer, delay.is_first)
+        late.append(write)
+
+    def settle(self, session: SessionId) -> None:
+        for write in list(self._late.get(session, ())):
+            write.timer.cancel()
+            if write.is_first:
+                write.land()
+        self._late.pop(session, None)
 
 
 class _Silence(MemoryTree):

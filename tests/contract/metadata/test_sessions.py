@@ -116,6 +116,25 @@ async def _set_until_answered(store: MetadataStore, path: str, data: bytes) -> N
             return
 
 
+async def test_settling_what_is_in_doubt_costs_neither_the_session_nor_writes_that_are_under_way(
+    backend: Backend,
+) -> None:
+    store = await backend.open()
+    session, paths = store.session, [f"{backend.root}/{number}" for number in range(20)]
+    await store.create(f"{backend.root}/mine", ephemeral=True)
+    await asyncio.gather(
+        *(store.create(path) for path in paths[:10]),
+        store._driver.settle(),
+        *(store.create(path, ephemeral=True) for path in paths[10:]),
+        store._driver.settle(),
+    )
+    stats = await asyncio.gather(*map(store.exists, paths))
+    assert [stat.owner for stat in stats if stat is not None] == [None] * 10 + [session] * 10
+    mine = await store.exists(f"{backend.root}/mine")
+    assert mine is not None
+    assert store.session == mine.owner == session
+
+
 async def test_a_short_interruption_does_not_cost_the_session(backend: Backend) -> None:
     store = await backend.open(session_timeout_s=15)
     path, before = f"{backend.root}/mine", store.session

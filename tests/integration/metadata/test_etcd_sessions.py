@@ -11,7 +11,7 @@ from quire.errors import (
     SessionExpired,
     StoreClosed,
 )
-from quire.metadata import ANY_VERSION, Create, SessionEvent, Set, parse_uri
+from quire.metadata import ANY_VERSION, Create, MetadataStore, SessionEvent, Set, parse_uri
 from quire.metadata.driver import Target
 from quire.metadata.drivers.etcd import open_driver
 from quire.runtime import real_runtime
@@ -64,6 +64,42 @@ async def test_deleting_a_sessions_key_expels_the_client_and_its_nodes(shared_et
         assert await etcd.stat("/expelled") is None
         assert old not in await asyncio.to_thread(shared_etcd.leases)
         assert wakes.events == [SessionEvent.EXPIRED, SessionEvent.RESUMED]
+
+
+@pytest.mark.parametrize("looked", [False, True])
+async def test_a_write_that_was_held_back_comes_before_its_client_looks_or_never(
+    shared_etcd: EtcdServer, looked: bool
+) -> None:
+    """Method: what should be sent is kept, the client is told that nobody knows, and it is sent later."""
+    held: list[Any] = []
+    path = f"/held-back-{looked}"
+    async with client(shared_etcd.address) as etcd:
+        call, store = etcd._client.call, MetadataStore(etcd)
+
+        async def hold(method: Any, request: Any, **options: Any) -> Any:
+            held.append((method, request, options))
+            raise MetadataOutcomeUnknown("held back")
+
+        for sequential in (False, True):
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(etcd, "_find", _nothing)  # What a sequential create asks first.
+                patched.setattr(etcd._client, "call", hold)
+                with pytest.raises(MetadataOutcomeUnknown):
+                    await store.create(path, sequential=sequential)
+            if looked:
+                assert await store.exists(path) is None
+            method, request, options = held.pop()
+            answer = await call(method, request, **options)
+            assert answer.succeeded is not looked
+        assert (await store.exists(path) is None) is looked
+        await store.create(f"{path}/below", ephemeral=True, parents=True)
+        stat = await store.exists(f"{path}/below")
+        assert stat is not None
+        assert stat.owner == etcd.session, "the session goes on"
+
+
+async def _nothing(key: bytes, **_: object) -> None:
+    return None
 
 
 async def test_a_closed_store_leaves_neither_lease_nor_session_key_nor_task(shared_etcd: EtcdServer) -> None:

@@ -4,6 +4,8 @@
 few seeds. All of them are run for the correct code; planted bugs name the workload that should find them.
 """
 
+from dataclasses import replace
+
 from tests.support.simulation.ledgers import Plan
 
 EVERYTHING = Plan(
@@ -60,6 +62,11 @@ CHANGES = Plan(
     slow_s=(0.02, 0.1, 0.5),
 )
 """Bookies fail all the time, while their neighbours are slow and the metadata too."""
+
+LATE_WRITES = replace(
+    CHANGES, faults={"delay_writes": 4, "crash": 2, "fill": 1, "make_room": 1, "reset": 2, "stall": 1}
+)
+"""The same, and metadata writes happen long after it was asked whether they had."""
 
 POWER = Plan(
     {"blackout": 2, "crash": 1, "reset": 0.3},

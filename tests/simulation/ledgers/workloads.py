@@ -12,6 +12,7 @@ WORKLOADS = workloads(
             everything=plan.EVERYTHING,
             fencing=plan.FENCING,
             changes=plan.CHANGES,
+            late_writes=plan.LATE_WRITES,
             power=plan.POWER,
             damage=plan.DAMAGE,
             handovers=plan.HANDOVERS,

@@ -13,7 +13,7 @@ from quire.bookie.entry_log import EntryLogs
 from quire.bookie.index import PutTombstone
 from quire.bookie.ledger_table import LedgerTable
 from quire.ledger import fragment_check, fragment_copy
-from quire.metadata.driver import ANY_VERSION
+from quire.metadata import ANY_VERSION, MetadataStore
 from quire.metadata.underreplication import Underreplication
 from quire.protocol import fragments, repair
 from quire.replication import worker
@@ -164,6 +164,15 @@ def leaves_bad_copies_of_open_ledgers_alone() -> Patch:
     return patch.object(worker, "may_close", lambda *_: False)
 
 
+def looks_without_settling() -> Patch:
+    """After a lost answer the metadata are only read. A lock that was not found then is created later, and stays."""
+
+    async def at_once(self: Any) -> Any:
+        return self._open_driver()
+
+    return patch.object(MetadataStore, "_settled_driver", at_once)
+
+
 FLAWS = [
     Flaw(repairs_the_last_fragment_of_open_ledgers, WORKLOADS["replication/idle_writer"], 30),
     Flaw(copies_up_to_what_bookies_know, WORKLOADS["replication/new_fragment"], 60),
@@ -175,5 +184,6 @@ FLAWS = [
     Flaw(metadata_before_copies, WORKLOADS["replication/one_after_the_other"], 30),
     Flaw(removes_marks_of_any_version, WORKLOADS["replication/marked_again"], 60),
     Flaw(does_not_look_again, WORKLOADS["replication/came_back"], 30),
+    Flaw(looks_without_settling, WORKLOADS["replication/late_writes"], 60),
     Flaw(leaves_bad_copies_of_open_ledgers_alone, WORKLOADS["replication/damaged_open"], 30),
 ]

@@ -126,9 +126,9 @@ def repairs_go_on_without_the_lock() -> Patch:
 
 FLAWS = [
     Flaw(garbage_collection_trusts_an_old_listing, WORKLOADS["replication/growing"], 30),
-    Flaw(garbage_collection_takes_no_lock, WORKLOADS["replication/growing"], 30),
+    Flaw(garbage_collection_takes_no_lock, WORKLOADS["replication/growing"], 150),
     Flaw(rebalancing_names_the_taker_first, WORKLOADS["replication/growing"], 30),
-    Flaw(rebalancing_asks_nobody, WORKLOADS["replication/growing"], 30),
+    Flaw(rebalancing_asks_nobody, WORKLOADS["replication/growing"], 150),
     Flaw(repairs_go_on_without_the_lock, WORKLOADS["replication/lost_lock"], 30),
     Flaw(decommissioning_does_not_look_again, WORKLOADS["replication/nowhere"], 10),
 ]

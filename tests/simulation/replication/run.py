@@ -7,7 +7,7 @@ from quire.errors import QuireError
 from quire.testing import Simulation
 from quire.types import Quorum
 from tests.simulation.ledgers.clients import tail, write_ledger
-from tests.support.simulation.faults import damage_logs, slow_links, trouble, wreak
+from tests.support.simulation.faults import damage_logs, delay_writes, slow_links, trouble, wreak
 from tests.support.simulation.ledgers import Plan
 from tests.support.simulation.repairs import HOSTS, RepairWorld
 
@@ -16,7 +16,7 @@ TAIL_PAUSE_S = 0.8
 
 @dataclass(frozen=True, slots=True)
 class RepairPlan(Plan):
-    """What a run is made of. Faults are as in `tests.support.simulation.faults`, and `crash_repairs`."""
+    """What a run is made of. Faults are as in `tests.support.simulation.faults`, and those of `wreak_on_repairs`."""
 
     quorums: tuple[Quorum, ...] = tuple(
         Quorum(*each) for each in [(3, 3, 2), (3, 2, 2), (3, 3, 3), (4, 3, 2), (2, 2, 2)]
@@ -49,6 +49,10 @@ EVERYTHING = RepairPlan(
         "crash_repairs": 1,
     }
 )
+
+
+LATE_WRITES = RepairPlan({"delay_repairs": 5, "delay_writes": 1, "crash": 2, "fill": 0.5, "make_room": 1, "stall": 0.5})
+"""Metadata writes, above all those of repairs, happen long after it was asked whether they had."""
 
 
 async def live(sim: Simulation, plan: RepairPlan) -> RepairWorld:
@@ -108,7 +112,10 @@ async def lose(world: RepairWorld, plan: RepairPlan) -> None:
 
 
 async def wreak_on_repairs(world: RepairWorld, kind: str) -> None:
-    if kind == "crash_repairs":
+    if kind == "delay_repairs":
+        world.events[kind] += 1
+        delay_writes(world.tree, world.rng, world.rng.choice(HOSTS))
+    elif kind == "crash_repairs":
         name = world.rng.choice(HOSTS)
         world.events[kind] += 1
         if name in world.client_names:

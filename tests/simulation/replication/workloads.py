@@ -6,7 +6,7 @@ from tests.simulation.replication import operations, races, run
 WORKLOADS = workloads(
     "replication",
     {
-        **planned(run.live, everything=run.EVERYTHING),
+        **planned(run.live, everything=run.EVERYTHING, late_writes=run.LATE_WRITES),
         "one_after_the_other": races.one_after_the_other,
         "idle_writer": races.idle_writer,
         "new_fragment": races.new_fragment,

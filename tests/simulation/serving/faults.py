@@ -11,6 +11,7 @@ from quire.testing import sim_tree
 from tests.simulation.serving.acting import Acting
 from tests.simulation.serving.orders import Order
 from tests.simulation.serving.world import PORT
+from tests.support.simulation.faults import delay_writes
 
 _DRAIN_STREAMS_PER_S: Final = 100.0
 _QUIET_S: Final = 0.5
@@ -65,6 +66,10 @@ async def _stall_all(acting: Acting) -> None:
     seconds = acting.rng.choice([0.5, 1.5, 4.0])
     for name in acting.world.writers:
         sim_tree(acting.world.cluster).stall(name, seconds)
+
+
+async def _delay_owner(acting: Acting) -> None:
+    delay_writes(sim_tree(acting.world.cluster), acting.rng, acting.owner(acting.any_stream()))
 
 
 async def _drain_owner(acting: Acting) -> None:
@@ -240,6 +245,7 @@ _FAULTS: Final[dict[str, Callable[[Acting], Awaitable[None]]]] = {
     "expire_owner": _expire_owner,
     "stall_owner": _stall_owner,
     "stall_all": _stall_all,
+    "delay_owner": _delay_owner,
     "drain_owner": _drain_owner,
     "move": _move,
     "cut_client": _cut_client,

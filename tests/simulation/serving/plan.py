@@ -17,6 +17,7 @@ Fault = Literal[
     "expire_owner",  # The owner's session is over. It does not know yet.
     "stall_owner",  # The owner cannot reach the metadata for a while, often longer than its session lasts.
     "stall_all",  # No proxy can.
+    "delay_owner",  # What the owner writes to the metadata happens late or never, and it is told that nobody knows.
     "drain_owner",  # The owner is drained, and started again.
     "move",  # The owner is asked to give the stream up.
     "cut_client",  # A client cannot reach the owner, others can.
@@ -77,6 +78,13 @@ class Plan(Setting):
 CRASH = Plan({"kill_owner": 1}, proxies=3, never_fails=True)
 COLD_START = Plan({"kill_all": 1}, faults_max=1, streams=2, never_fails=True)
 EXPIRY = Plan({"expire_owner": 2, "stall_owner": 2}, faults_max=3, fault_pause_s=1.0, never_fails=True)
+LATE_WRITES = Plan(
+    {"delay_owner": 4, "move": 2, "reset_owner": 1, "kill_owner": 1},
+    faults_max=6,
+    fault_pause_s=0.3,
+    roll_bytes=(200, 400),
+    never_fails=True,
+)
 METADATA_DOWN = Plan({"stall_all": 1}, faults_max=1, fault_pause_s=1.0)
 DRAIN = Plan({"drain_owner": 1}, fault_pause_s=0.4, never_fails=True)
 MOVE = Plan({"move": 3, "reset_owner": 1}, faults_max=4, fault_pause_s=0.4, burst_pause_s=0.2, never_fails=True)

@@ -10,6 +10,7 @@ WORKLOADS = workloads(
         live,
         crash=plan.CRASH,  # 1
         expiry=plan.EXPIRY,  # 2
+        late_writes=plan.LATE_WRITES,  # 2, on etcd.
         rivals=plan.RIVALS,  # 3
         deadlines=plan.DEADLINES,  # 4
         slow=plan.SLOW,  # 5

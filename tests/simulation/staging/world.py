@@ -44,15 +44,15 @@ class SinkWorld(OneStream[Plan]):
     def observed(self) -> Iterator[None]:
         """After each change of the metadata, every batch is in the stream as a whole, or not at all."""
         with self.changes.observed():
-            commit = self.tree.commit
+            carry_out = self.tree.carry_out
 
             def watched(ops: Sequence[Op], session: SessionId, now_ms: int) -> list[Written | None]:
                 try:
-                    return commit(ops, session, now_ms)
+                    return carry_out(ops, session, now_ms)
                 finally:
                     self._look(ops)
 
-            with patch.object(self.tree, "commit", watched):
+            with patch.object(self.tree, "carry_out", watched):
                 yield
 
     def _look(self, ops: Sequence[Op]) -> None:

@@ -6,7 +6,7 @@ so that the proof can read purged segments.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 from unittest.mock import patch
@@ -29,7 +29,7 @@ class MetadataChanges:
 
     def __init__(self, tree: SimTree, paths: StreamPaths, history: StreamHistory) -> None:
         self._tree, self._paths, self._history = tree, paths, history
-        self._commit = tree.commit
+        self._commit, self._carry_out = tree.commit, tree.carry_out
         self._fates: dict[str, list[tuple[Fate, float]]] = {}
         self._current: dict[Lssn, str] = {}  # The name of each segment's node.
         self.deleted: dict[str, bytes] = {}
@@ -37,7 +37,7 @@ class MetadataChanges:
 
     @contextmanager
     def observed(self) -> Iterator[None]:
-        with patch.object(self._tree, "commit", self.commit):
+        with patch.object(self._tree, "commit", self.commit), patch.object(self._tree, "carry_out", self.carry_out):
             yield
 
     def lose_requests(self, host: str, count: int) -> None:
@@ -69,29 +69,22 @@ class MetadataChanges:
             if fate == "late":
                 asyncio.get_running_loop().call_later(seconds, self._apply_late, list(ops), session, now_ms)
             raise MetadataOutcomeUnknown(f"the request to the metadata tree is {fate} (simulated)")
-        return self._apply(ops, session, now_ms, self._commit)
+        try:
+            return self._commit(ops, session, now_ms)
+        except MetadataOutcomeUnknown:
+            self.met["answer lost"] += any(op.path.startswith(self._paths.root) for op in ops)
+            raise
 
     def _apply_late(self, ops: list[Op], session: SessionId, now_ms: int) -> None:
         try:
-            self._apply(ops, session, now_ms, super(SimTree, self._tree).commit)
+            self._tree.carry_out(ops, session, now_ms)
             self.met["late and done"] += 1
         except QuireError:
             self.met["late and refused"] += 1
 
-    def _apply(
-        self,
-        ops: Sequence[Op],
-        session: SessionId,
-        now_ms: int,
-        commit: Callable[[Sequence[Op], SessionId, int], list[Written | None]],
-    ) -> list[Written | None]:
+    def carry_out(self, ops: Sequence[Op], session: SessionId, now_ms: int) -> list[Written | None]:
         doomed = {op.path: entry.data for op in ops if isinstance(op, Delete) and (entry := self._tree.find(op.path))}
-        try:
-            written = commit(ops, session, now_ms)
-        except MetadataOutcomeUnknown:  # The answer is lost: it happened.
-            self._note(ops, doomed, now_ms)
-            self.met["answer lost"] += any(op.path.startswith(self._paths.root) for op in ops)
-            raise
+        written = self._carry_out(ops, session, now_ms)
         self._note(ops, doomed, now_ms)
         return written
 

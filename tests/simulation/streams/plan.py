@@ -175,6 +175,11 @@ LOST_ANSWERS = Plan(
 )
 """Nobody knows what the metadata say while segments begin and are completed, and others try to take over."""
 
+LATE_WRITES = replace(
+    LOST_ANSWERS, faults={"delay_writes": 6, "stall_writer": 1, "crash_writer": 1, "reset": 1, "crash": 1}, writers=2
+)
+"""What is asked of the metadata happens long after it was asked whether it had."""
+
 EXPIRY = Plan(
     {"expire_writer": 3, "stall_writer": 2, "isolate": 1},
     bookies=3,

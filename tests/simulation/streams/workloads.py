@@ -14,6 +14,7 @@ WORKLOADS = workloads(
         rivals=plan.RIVALS,
         rolling=plan.ROLLING,
         lost_answers=plan.LOST_ANSWERS,
+        late_writes=plan.LATE_WRITES,
         expiry=plan.EXPIRY,
         truncation=plan.TRUNCATION,
         purging=plan.PURGING,

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 
-from quire.testing import SimBookie
+from quire.runtime import Rng
+from quire.testing import SimBookie, SimTree
 from tests.support.simulation.world import FREE_BYTES_MIN, World, name_of
 
 Fault = Literal[
@@ -17,6 +18,7 @@ Fault = Literal[
     "stall",  # Somebody cannot reach the metadata for a while.
     "expire",  # Somebody's metadata session is over.
     "lose_answers",  # Metadata writes happen, and whoever asked for them is told that nobody knows.
+    "delay_writes",  # Nobody knows of metadata writes, and they happen some time later, or never.
     "slow_sync",  # A bookie's disk takes long to flush.
     "fast_sync",
     "failing_sync",  # A flush fails, and the bookie stops.
@@ -99,6 +101,8 @@ async def wreak(world: World[Any], kind: str) -> None:
             world.tree.expire_host(anybody(world))
         case "lose_answers":
             world.tree.lose_answers(anybody(world), rng.randrange(1, 3))
+        case "delay_writes":
+            delay_writes(world.tree, rng, anybody(world))
         case "slow_sync":
             faults.latency_by_operation_s["sync"] = (0.05, rng.choice([0.1, 0.5]))
         case "fast_sync":
@@ -121,6 +125,12 @@ async def wreak(world: World[Any], kind: str) -> None:
                 await world.crash_client(rng.choice(world.client_names))
         case _:
             raise AssertionError(f"there is no fault {kind!r}")
+
+
+def delay_writes(tree: SimTree, rng: Rng, host: str) -> None:
+    """The next metadata writes of a host come late, soon or after a while, or never."""
+    seconds = rng.choice([0.002, 0.05, 1.0]) * rng.random()
+    tree.delay_writes(host, rng.randrange(1, 3), seconds, is_first=rng.random() < 0.3)
 
 
 def anybody(world: World[Any]) -> str:

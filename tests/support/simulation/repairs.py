@@ -155,19 +155,19 @@ class RepairWorld(LedgerWorld):
 def _watch_metadata(world: RepairWorld) -> None:
     """Have the world told of every change of a ledger's metadata, and whose it is."""
     tree = world.tree
-    commit = tree.commit
+    carry_out = tree.carry_out
 
     def watched(ops: Any, session: Any, now_ms: int) -> Any:
         before = {op.path: decoded(tree, op.path) for op in ops if isinstance(op, Set)}
         try:
-            return commit(ops, session, now_ms)
+            return carry_out(ops, session, now_ms)
         finally:
             for path, old in before.items():
                 new = decoded(tree, path)
                 if old is not None and new is not None and old != new:  # Then the session was alive.
                     world.on_changed(tree._host_of[tree._clients[session]], path, old, new)
 
-    tree.commit = watched  # type: ignore[method-assign]
+    tree.carry_out = watched  # type: ignore[method-assign]
 
 
 def _touches_last(old: LedgerMetadata, new: LedgerMetadata) -> bool:

@@ -25,13 +25,14 @@ from quire.errors import (
 from quire.metadata import ANY_VERSION, Check, Create, Delete, Set, StoreSettings, Version, Written
 from quire.metadata.driver import Op
 from quire.metadata.drivers._etcd_keys import ChildScan, counter_key, is_direct_child, range_below, session_key
-from quire.metadata.drivers._etcd_requirements import CounterMoved, gaps
+from quire.metadata.drivers._etcd_requirements import CounterMoved, SessionKey, SessionMoved, gaps
 from quire.metadata.drivers._etcd_txn import merge, plan, plan_sequential
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 from quire.metadata.drivers.memory import MemoryDriver, MemoryTree
 from quire.runtime import real_runtime
 
 LEASE = 0x7A11
+SESSION = SessionKey(LEASE, revision=1)
 
 _COMPARISONS: dict[int, Callable[[Any, Any], bool]] = {
     pb.Compare.EQUAL: lambda found, wanted: found == wanted,
@@ -53,6 +54,7 @@ class EtcdModel:
         self.revision = 1
         self.stored: dict[bytes, pb.KeyValue] = {}
         self._put(pb.PutRequest(key=session_key(LEASE), lease=LEASE))
+        self.session = SessionKey(LEASE, self.revision)
 
     def run(self, request: pb.TxnRequest) -> pb.TxnResponse:
         succeeded = all(self._holds(compare) for compare in request.compare)
@@ -63,13 +65,13 @@ class EtcdModel:
         return pb.TxnResponse(header={"revision": self.revision}, succeeded=succeeded, responses=responses)
 
     def commit(self, *ops: Op) -> list[Written | None]:
-        prepared = plan(ops, lease=LEASE)
+        prepared = plan(ops, self.session)
         if prepared.look is not None:
             prepared.on_look(self.run(prepared.look))
         return prepared.on_answer(self.run(prepared.request))
 
     def create_sequential(self, op: Create, *, counter: pb.KeyValue | None, number: int = 0) -> Written | None:
-        prepared = plan_sequential(op, number=number, counter=counter, lease=LEASE)
+        prepared = plan_sequential(op, self.session, number=number, counter=counter)
         (written,) = prepared.on_answer(self.run(prepared.request))
         return written
 
@@ -195,6 +197,50 @@ def test_a_dead_session_outranks_every_other_reason_and_changes_nothing(etcd: Et
     assert etcd.stored == before
 
 
+def test_a_write_that_comes_after_the_sessions_key_moved_is_void(etcd: EtcdModel) -> None:
+    """Whatever it is; sent anew it is carried out."""
+    etcd.commit(Create("/a"))
+    for ops in ([Create("/b")], [Set("/a", b"", ANY_VERSION)], [Delete("/a", ANY_VERSION)]):
+        late = plan(ops, etcd.session)
+        etcd.session.on_moved(etcd.run(etcd.session.move()))
+        with pytest.raises(SessionMoved) as caught:
+            late.on_answer(etcd.run(late.request))
+        assert caught.value.revision == etcd.session.revision
+        etcd.commit(*ops)
+    assert [key for key in etcd.stored if key.startswith(b"/")] == [b"/b"]
+    late = plan_sequential(Create("/n-", sequential=True), etcd.session, number=0, counter=None)
+    etcd.session.on_moved(etcd.run(etcd.session.move()))
+    with pytest.raises(SessionMoved):
+        late.on_answer(etcd.run(late.request))
+    assert etcd.stored[session_key(LEASE)].lease == LEASE
+
+
+def test_a_move_that_is_repeated_or_comes_late_moves_the_key_once(etcd: EtcdModel) -> None:
+    move = etcd.session.move()
+    etcd.run(move)
+    lost = etcd.stored[session_key(LEASE)].mod_revision
+    etcd.session.on_moved(etcd.run(move))
+    assert etcd.session.revision == lost
+    etcd.commit(Create("/a"))
+    etcd.session.on_moved(etcd.run(move))
+    etcd.commit(Create("/b"))
+
+
+def test_an_answer_that_was_overtaken_does_not_take_the_session_back(etcd: EtcdModel) -> None:
+    first = etcd.run(etcd.session.move())
+    etcd.session.on_moved(etcd.run(etcd.session.move()))
+    etcd.session.on_moved(etcd.run(etcd.session.move()))
+    newest = etcd.session.revision
+    etcd.session.on_moved(first)
+    assert etcd.session.revision == newest
+
+
+def test_the_key_of_a_dead_session_does_not_come_back(etcd: EtcdModel) -> None:
+    del etcd.stored[session_key(LEASE)]
+    etcd.session.on_moved(etcd.run(etcd.session.move()))
+    assert etcd.stored == {}
+
+
 def test_version_zero_never_matches_not_even_a_missing_node(etcd: EtcdModel) -> None:
     """etcd gives a missing key revision 0: taken literally, a set that expects 0 would create the node."""
     with pytest.raises(NoSuchNode):
@@ -224,7 +270,7 @@ def test_the_first_impossible_operation_is_reported_even_if_a_later_one_contradi
 def test_a_transaction_that_cannot_succeed_is_refused_by_looking(etcd: EtcdModel) -> None:
     """Then no write is sent, and the outcome is never unknown."""
     for ops in ([Create("/b", ephemeral=True), Create("/b/c")], [Set("/b", b"", Version(0))]):
-        prepared = plan(ops, lease=LEASE)
+        prepared = plan(ops, SESSION)
         assert prepared.look is not None
         with pytest.raises(QuireError):
             prepared.on_look(etcd.run(prepared.look))
@@ -233,31 +279,31 @@ def test_a_transaction_that_cannot_succeed_is_refused_by_looking(etcd: EtcdModel
 def test_only_what_compares_ranges_or_cannot_succeed_is_looked_at_first() -> None:
     """A look costs a round trip, and only deletes pay for it."""
     for op in (Create("/a/b"), Set("/a", b"", Version(7)), Check("/a", ANY_VERSION)):
-        assert plan([op], lease=LEASE).look is None
-    look = plan([Delete("/a", ANY_VERSION)], lease=LEASE).look
+        assert plan([op], SESSION).look is None
+    look = plan([Delete("/a", ANY_VERSION)], SESSION).look
     assert look is not None
     assert all(not op.request_range.range_end or 0 < op.request_range.limit <= 2 for op in look.success)
 
 
 def test_a_child_that_comes_between_the_look_and_the_transaction_is_noticed(etcd: EtcdModel) -> None:
     etcd.commit(Create("/a"))
-    prepared = plan([Delete("/a", ANY_VERSION)], lease=LEASE)
+    prepared = plan([Delete("/a", ANY_VERSION)], SESSION)
     assert prepared.look is not None
     prepared.on_look(etcd.run(prepared.look))
     [emptiness] = [compare for compare in prepared.request.compare if compare.range_end]
     assert (emptiness.key, emptiness.range_end) == range_below("/a")
     assert (emptiness.target, emptiness.result) == (pb.Compare.CREATE, pb.Compare.EQUAL)
     child = pb.RangeResponse(kvs=[pb.KeyValue(key=b"/a/b")])
-    known = pb.RangeResponse(kvs=[pb.KeyValue(key=b"/a")])
-    answers = [pb.ResponseOp(response_range=each) for each in (known, known, child)]
+    session, known = (pb.RangeResponse(kvs=[etcd.stored[key]]) for key in (session_key(LEASE), b"/a"))
+    answers = [pb.ResponseOp(response_range=each) for each in (session, known, child)]
     with pytest.raises(NodeNotEmpty):
         prepared.on_answer(pb.TxnResponse(succeeded=False, responses=answers))
 
 
 def test_a_transaction_of_checks_alone_writes_nothing() -> None:
     """It may be repeated when its answer is lost."""
-    assert not plan([Check("/b", ANY_VERSION)], lease=LEASE).writes
-    assert plan([Create("/b")], lease=LEASE).writes
+    assert not plan([Check("/b", ANY_VERSION)], SESSION).writes
+    assert plan([Create("/b")], SESSION).writes
 
 
 def test_a_node_is_deleted_together_with_all_below_it_in_one_transaction(etcd: EtcdModel) -> None:
@@ -273,16 +319,16 @@ def test_a_node_is_deleted_together_with_all_below_it_in_one_transaction(etcd: E
 
 def test_large_transactions_stay_below_the_limit_of_128_comparisons() -> None:
     """Siblings share the comparisons of their parent, and the emptiness of a deleted tree is asked once."""
-    creates = plan([Create(f"/a/{number}") for number in range(120)], lease=LEASE).request
+    creates = plan([Create(f"/a/{number}") for number in range(120)], SESSION).request
     assert max(len(creates.compare), len(creates.success), len(creates.failure)) <= 128
     paths = [*(f"/a/{number}" for number in range(60)), "/a"]
-    deletes = plan([Delete(path, ANY_VERSION) for path in paths], lease=LEASE).request
+    deletes = plan([Delete(path, ANY_VERSION) for path in paths], SESSION).request
     assert max(len(deletes.compare), len(deletes.success), len(deletes.failure)) <= 128
 
 
 def test_a_failure_that_nothing_explains_is_a_bug() -> None:
-    prepared = plan([Create("/a")], lease=LEASE)
-    session = pb.RangeResponse(kvs=[pb.KeyValue(key=session_key(LEASE))])
+    prepared = plan([Create("/a")], SESSION)
+    session = pb.RangeResponse(kvs=[pb.KeyValue(key=session_key(LEASE), mod_revision=SESSION.revision)])
     answers = [pb.ResponseOp(response_range=session), pb.ResponseOp(response_range=pb.RangeResponse())]
     with pytest.raises(InvariantBroken):
         prepared.on_answer(pb.TxnResponse(succeeded=False, responses=answers))

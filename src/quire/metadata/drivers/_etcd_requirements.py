@@ -21,6 +21,7 @@ from quire.metadata.driver import ANY_VERSION, Version
 from quire.metadata.drivers._etcd_keys import counter_key, key_of, range_below, session_key
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 from quire.metadata.paths import parent_of
+from quire.values import dataclass
 
 Span = tuple[bytes, bytes]  # [start, end); an empty end stands for the one key at the start.
 
@@ -31,10 +32,53 @@ def exists(key: bytes) -> pb.Compare:
     return pb.Compare(key=key, target=pb.Compare.CREATE, result=pb.Compare.GREATER, create_revision=0)
 
 
+def at_revision(key: bytes, revision: int) -> pb.Compare:
+    """The key was last written at this revision; at 0 it does not exist."""
+    return pb.Compare(key=key, target=pb.Compare.MOD, result=pb.Compare.EQUAL, mod_revision=revision)
+
+
 def absent(key: bytes, range_end: bytes = b"") -> pb.Compare:
     """With `range_end`: no key of the range exists. (etcd compares each one there is; none fails if there is none.)"""
     equal = pb.Compare.EQUAL
     return pb.Compare(key=key, range_end=range_end, target=pb.Compare.CREATE, result=equal, create_revision=0)
+
+
+@dataclass(slots=True)
+class SessionKey:
+    """The key that a session's writes depend on, as its client last knew it: who moves it shuts out older writes."""
+
+    lease: int
+    revision: int
+
+    @property
+    def key(self) -> bytes:
+        return session_key(self.lease)
+
+    def move(self) -> pb.TxnRequest:
+        """Give the key a new revision, unless it has another one already: then tell which."""
+        put = pb.PutRequest(key=self.key, ignore_lease=True)
+        return pb.TxnRequest(
+            compare=[at_revision(self.key, self.revision)],
+            success=[pb.RequestOp(request_put=put)],
+            failure=[pb.RequestOp(request_range=pb.RangeRequest(key=self.key, keys_only=True))],
+        )
+
+    def on_moved(self, answer: pb.TxnResponse) -> None:
+        if answer.succeeded:
+            self.on_seen(answer.header.revision)
+        for stored in [] if answer.succeeded else answer.responses[0].response_range.kvs:
+            self.on_seen(stored.mod_revision)
+
+    def on_seen(self, revision: int) -> None:
+        self.revision = max(revision, self.revision)  # Answers may overtake one another.
+
+
+class SessionMoved(Exception):
+    """The session's key has moved since the write was planned, so it was not carried out: plan it anew."""
+
+    def __init__(self, revision: int) -> None:
+        super().__init__("the session's key has moved")
+        self.revision = revision
 
 
 class CounterMoved(Exception):
@@ -91,16 +135,17 @@ class _OneKey:
 
 
 class SessionAlive(_OneKey):
-    def __init__(self, lease: int) -> None:
-        self._lease, self.key = lease, session_key(lease)
+    def __init__(self, session: SessionKey) -> None:
+        self._lease, self._revision, self.key = session.lease, session.revision, session.key
 
     def compares(self) -> list[pb.Compare]:
-        return [exists(self.key)]
+        return [at_revision(self.key, self._revision)]
 
-    def refusal(self, seen: Seen) -> QuireError | None:
-        if seen.node(self.key) is not None:
-            return None
-        return SessionExpired(f"session {self._lease:x} has expired", session=self._lease)
+    def refusal(self, seen: Seen) -> Exception | None:
+        stored = seen.node(self.key)
+        if stored is None:
+            return SessionExpired(f"session {self._lease:x} has expired", session=self._lease)
+        return None if stored.mod_revision == self._revision else SessionMoved(stored.mod_revision)
 
 
 class Absent(_OneKey):
@@ -141,8 +186,7 @@ class AtVersion(_OneKey):
             return [exists(self.key)]
         if self._expected == 0:
             return [NEVER]  # To etcd, revision 0 means that the key does not exist; as our version it never matches.
-        expected = int(self._expected)
-        return [pb.Compare(key=self.key, target=pb.Compare.MOD, result=pb.Compare.EQUAL, mod_revision=expected)]
+        return [at_revision(self.key, int(self._expected))]
 
     def refusal(self, seen: Seen) -> QuireError | None:
         stored = seen.node(self.key)
@@ -206,7 +250,7 @@ class CounterAt(_OneKey):
         self._revision = stored.mod_revision if stored else 0
 
     def compares(self) -> list[pb.Compare]:
-        return [pb.Compare(key=self.key, target=pb.Compare.MOD, result=pb.Compare.EQUAL, mod_revision=self._revision)]
+        return [at_revision(self.key, self._revision)]
 
     def read(self) -> pb.RangeRequest | None:
         return pb.RangeRequest(key=self.key)

@@ -1,7 +1,9 @@
 """A session: one etcd lease that is renewed while this client lives, and replaced when it is gone.
 
 The session's own key hangs on the lease, as its ephemeral nodes do; they vanish together, in one step. Every write
-requires that key, hence no write of a dead session can slip in, however late it arrives.
+requires that key, hence no write of a dead session can slip in, however late it arrives. Nor can a write whose answer
+was lost, once `settle` has moved the key: etcd keeps no order among the writes of one client, and may carry out one of
+them long after the next.
 
 Only etcd's word ends a session. A client that hears nothing knows nothing: etcd does not count time while it has no
 leader. So silence is SUSPENDED, and EXPIRED is told once etcd has confirmed that the lease does not exist.
@@ -17,7 +19,8 @@ from quire.errors import QuireError, SessionExpired
 from quire.metadata.driver import SessionEvent, SessionId
 from quire.metadata.drivers._etcd_errors import unavailable
 from quire.metadata.drivers._etcd_keys import session_key
-from quire.metadata.drivers._etcd_rpc import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, PUT, EtcdClient, Stream
+from quire.metadata.drivers._etcd_requirements import SessionKey
+from quire.metadata.drivers._etcd_rpc import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, PUT, TXN, EtcdClient, Stream
 from quire.metadata.drivers.etcd_pb import etcd_pb2 as pb
 
 _RENEWALS_PER_TTL: Final = 3
@@ -31,7 +34,7 @@ class EtcdSession:
     def __init__(self, client: EtcdClient, *, timeout_s: float) -> None:
         self._client = client
         self._timeout_s = timeout_s
-        self.lease = 0
+        self.key = SessionKey(lease=0, revision=0)
         self._renewal_s = 0.0
         self._lost = False  # The lease is gone, or soon will be: this session is not to be used any more.
         self._told_expired = False
@@ -40,6 +43,10 @@ class EtcdSession:
         self._wake = asyncio.Event()  # Set when there is something to do before the next renewal is due.
         self._begun = asyncio.Event()
         self._listener: Callable[[SessionEvent], None] = _ignore
+
+    @property
+    def lease(self) -> int:
+        return self.key.lease
 
     @property
     def id(self) -> SessionId:
@@ -67,10 +74,20 @@ class EtcdSession:
         # Repeating is harmless: a lease that was granted without our knowing expires on its own.
         granted = await self._client.call(LEASE_GRANT, wish, deadline=deadline, repeatable=True)
         proof = pb.PutRequest(key=session_key(granted.ID), lease=granted.ID)
-        await self._client.call(PUT, proof, deadline=deadline, repeatable=True)
+        put = await self._client.call(PUT, proof, deadline=deadline, repeatable=True)
         self._renewal_s = granted.TTL / _RENEWALS_PER_TTL  # etcd may have chosen a longer time than asked for.
-        self.lease, self._lost, self._told_expired = granted.ID, False, False
+        self.key = SessionKey(granted.ID, put.header.revision)
+        self._lost, self._told_expired = False, False
         self._begun.set()
+
+    async def settle(self, *, deadline: float) -> None:
+        """After this, no write that was sent before in this session is carried out any more.
+
+        Those that are under way, and find the key moved, are sent again by their callers. Where the key is gone, so is
+        the session, and what is late with it.
+        """
+        key = self.key
+        key.on_moved(await self._client.call(TXN, key.move(), deadline=deadline, repeatable=True))
 
     async def run(self) -> None:
         """Keep a session alive for ever, and tell what happens to it."""

@@ -5,6 +5,7 @@ same transaction change is worked in while they are collected.
 
 Invariants:
   NothingWithoutSession  every transaction requires the session's key, which dies with the session's lease.
+  NothingLate            it requires the key as it is now: once the key was written again, what was sent before is void.
   NoOrphans              a node is created below a persistent parent only, and deleted only when nothing is below it.
   OwnersStay             setting a node's data keeps its lease: an ephemeral node stays ephemeral.
   NoLargeComparisons     a range is compared only where a look before has found nothing.
@@ -26,6 +27,7 @@ from quire.metadata.drivers._etcd_requirements import (
     Requirement,
     Seen,
     SessionAlive,
+    SessionKey,
     Span,
     absent,
     ephemeral_parent,
@@ -87,22 +89,22 @@ class Plan:
         return next((error for error in errors if error is not None), None)
 
 
-def plan(ops: Sequence[Op], *, lease: int) -> Plan:
-    """The transaction that carries out `ops` under the session of `lease`."""
-    requirements = [SessionAlive(lease), *_requirements(ops)]
-    return _build(ops, requirements, [request for op in ops for request in _requests(op, lease)])
+def plan(ops: Sequence[Op], session: SessionKey) -> Plan:
+    """The transaction that carries out `ops` in this session."""
+    requirements = [SessionAlive(session), *_requirements(ops)]
+    return _build(ops, requirements, [request for op in ops for request in _requests(op, session.lease)])
 
 
-def plan_sequential(op: Create, *, number: int, counter: pb.KeyValue | None, lease: int) -> Plan:
+def plan_sequential(op: Create, session: SessionKey, *, number: int, counter: pb.KeyValue | None) -> Plan:
     """The transaction that creates `op` as number `number`, if the counter is still what was read."""
     numbered = Create(f"{op.path}{number:010d}", op.data, ephemeral=op.ephemeral)
     parent = parent_of(op.path)
-    requirements: list[Requirement] = [SessionAlive(lease)]
+    requirements: list[Requirement] = [SessionAlive(session)]
     if parent != ROOT:
         requirements.append(PersistentParent(numbered.path))
     requirements += [CounterAt(parent, counter), Absent(numbered.path)]
     advance = pb.PutRequest(key=counter_key(parent), value=b"%d" % (number + 1))
-    return _build([numbered], requirements, [*_requests(numbered, lease), pb.RequestOp(request_put=advance)])
+    return _build([numbered], requirements, [*_requests(numbered, session.lease), pb.RequestOp(request_put=advance)])
 
 
 def _build(ops: Sequence[Op], requirements: Sequence[Requirement], success: Sequence[pb.RequestOp]) -> Plan:

@@ -16,6 +16,7 @@ It speaks to etcd 3.4 and later, as Apache's driver without TLS and without auth
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -35,7 +36,7 @@ from quire.metadata.driver import (
 )
 from quire.metadata.drivers._etcd_errors import Compacted, unavailable
 from quire.metadata.drivers._etcd_keys import ROOT_STAT, ChildScan, counter_key, key_of, stat_of
-from quire.metadata.drivers._etcd_requirements import CounterMoved
+from quire.metadata.drivers._etcd_requirements import CounterMoved, SessionKey, SessionMoved
 from quire.metadata.drivers._etcd_rpc import RANGE, TXN, EtcdClient
 from quire.metadata.drivers._etcd_session import EtcdSession
 from quire.metadata.drivers._etcd_txn import Plan, plan, plan_sequential
@@ -142,30 +143,43 @@ class EtcdDriver:
         """Nothing to do: every read here is linearizable, none is served from what one member happens to know."""
         self._check_tasks()
 
+    async def settle(self) -> None:
+        self._check_tasks()
+        await self._session.settle(deadline=self._client.deadline())
+
     # --- Writing
 
     async def commit(self, ops: Sequence[Op]) -> list[Written | None]:
         self._check_tasks()
         deadline = self._client.deadline()
-        lease = self._session.lease  # A write belongs to the session it was decided under, also if it has to wait.
+        session = self._session.key  # A write belongs to the session it was decided under, also if it has to wait.
         try:
             match ops:
                 case [Create(sequential=True) as op]:
-                    return [await self._create_sequential(op, lease, deadline)]
+                    return [await self._create_sequential(op, session, deadline)]
                 case _:
-                    return await self._transact(plan(ops, lease=lease), deadline)
+                    return await self._transact(partial(plan, ops), session, deadline)
         except SessionExpired:
-            await self._session.on_lost(lease, deadline=deadline)
+            await self._session.on_lost(session.lease, deadline=deadline)
             raise
 
-    async def _transact(self, prepared: Plan, deadline: float) -> list[Written | None]:
+    async def _transact(
+        self, prepare: Callable[[SessionKey], Plan], session: SessionKey, deadline: float
+    ) -> list[Written | None]:
+        while True:
+            try:
+                return await self._transact_once(prepare(session), deadline)
+            except SessionMoved as moved:  # Another call has settled a doubt meanwhile. This write was refused for it.
+                session.on_seen(moved.revision)
+
+    async def _transact_once(self, prepared: Plan, deadline: float) -> list[Written | None]:
         look = prepared.look
         if look is not None:
             prepared.on_look(await self._client.call(TXN, look, deadline=deadline, repeatable=True))
         request, repeatable = prepared.request, not prepared.writes
         return prepared.on_answer(await self._client.call(TXN, request, deadline=deadline, repeatable=repeatable))
 
-    async def _create_sequential(self, op: Create, lease: int, deadline: float) -> Written | None:
+    async def _create_sequential(self, op: Create, session: SessionKey, deadline: float) -> Written | None:
         """Take the parent's next number and create the node, in one transaction; again if another client was faster."""
         parent = parent_of(op.path)
         turn = self._sequences.setdefault(parent, asyncio.Lock())  # Creates of this client need not race each other.
@@ -179,9 +193,9 @@ class EtcdDriver:
             counter = await self._find(counter_key(parent), deadline=deadline)
             number = _number(counter)
             while True:
-                prepared = plan_sequential(op, number=number, counter=counter, lease=lease)
+                prepare = partial(plan_sequential, op, number=number, counter=counter)
                 try:
-                    (written,) = await self._transact(prepared, deadline)
+                    (written,) = await self._transact(prepare, session, deadline)
                 except CounterMoved as moved:
                     counter = moved.stored
                     if failures:  # Many race. Fewer at a time get on faster, and what was read before the rest is old.

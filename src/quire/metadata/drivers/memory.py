@@ -123,6 +123,9 @@ class MemoryTree:
         if not self._clients:
             _shared.pop(self._name, None)
 
+    def settle(self, session: SessionId) -> None:
+        """Nothing to do: here no write outlives its call."""
+
     def find(self, path: str) -> _Entry | None:
         return self._entries.get(path)
 
@@ -258,6 +261,10 @@ class MemoryDriver:
 
     async def sync(self) -> None:
         await self._reach()
+
+    async def settle(self) -> None:
+        await self._reach()
+        self._tree.settle(self.session)
 
     async def _reach(self) -> None:
         """Give way to other tasks, as a network would, and wait while cut off."""

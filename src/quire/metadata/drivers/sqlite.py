@@ -93,6 +93,10 @@ class SqliteDriver:
     async def sync(self) -> None:
         """Nothing to wait for: every read sees the newest commit."""
 
+    async def settle(self) -> None:
+        """One thread carries out everything in its order, so a call that does nothing comes after every write."""
+        await self._read(lambda tree, session: None)
+
     async def _read(self, run: Callable[[SqliteTree, SessionId], T]) -> T:
         result: T = await self._call(Call(run, self._deadline_s()))
         return result

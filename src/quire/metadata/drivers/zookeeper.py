@@ -151,6 +151,10 @@ class ZooKeeperDriver:
     async def sync(self) -> None:
         await self._read(ROOT, lambda: self._client.sync_async(ROOT))
 
+    async def settle(self) -> None:
+        """The servers keep the order of a session, and refuse what an old connection of it still brings."""
+        await self.sync()
+
     async def watch(self, path: str, target: Target, notify: Callable[[], None]) -> Callable[[], None]:
         self._check_open()
         try:
