@@ -1,13 +1,14 @@
 """Which bookies live, how they are reached, and which disks belong to whom.
 
 A bookie is alive while its ephemeral node exists, below `available` or, when it takes no new entries, below `readonly`.
-It enters its new list before it leaves the old one, so it never vanishes; where it is in both, writable wins. Its
-cookie is persistent: it stays while the bookie is down, and goes when the bookie is decommissioned.
+It goes from one list to the other in one transaction: Apache's clients forget the address of a bookie whose node they
+see go, also if another one came before. Apache's own bookies are in both lists for a moment; writable wins then. A
+bookie's cookie is persistent: it stays while the bookie is down, and goes when the bookie is decommissioned.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from quire.codec.cookie import Cookie, decode_cookie, encode_cookie
@@ -25,8 +26,8 @@ from quire.errors import (
     VersionConflict,
 )
 from quire.metadata.api import MetadataStore, SessionWatch, wait_any_changed
-from quire.metadata.driver import SessionId, Version
-from quire.metadata.paths import join, name_of
+from quire.metadata.driver import Create, Delete, SessionId, Set, Stat, Version
+from quire.metadata.paths import join, name_of, parent_of
 from quire.runtime import Clock
 from quire.types import BookieId, bookie_id
 from quire.values import dataclass
@@ -36,7 +37,7 @@ _RETRY_S: Final = 0.2  # Between tries to register again while the store cannot 
 
 @dataclass(frozen=True, slots=True)
 class BookieListing:
-    """The live bookies. One that changes its mode is for a moment in both lists of the store, and writable here."""
+    """The live bookies. One of Apache's that changes its mode is in both lists for a moment, and writable here."""
 
     writable: frozenset[BookieId]
     readonly: frozenset[BookieId]
@@ -192,7 +193,7 @@ class Registration:
         self._refusal: Exception | None = None
 
     async def set_readonly(self, readonly: bool) -> None:
-        """Move to the other list: in there first, then out here, so that nobody misses the bookie."""
+        """Move to the other list, in one transaction."""
         async with self._changing:
             if readonly != self.readonly or not self._settled:
                 self.readonly = readonly
@@ -212,8 +213,19 @@ class Registration:
     async def _settle(self, wait_s: float) -> None:
         """Be in the right list, and only there."""
         self._settled = False
-        await self._put(readonly=self.readonly, wait_s=wait_s)
-        await self._drop(readonly=not self.readonly)
+        path, other = (self._bookies._path(self._bookie, readonly=each) for each in (self.readonly, not self.readonly))
+        async with self._store.watch(path) as watch:
+            deadline_s = self._bookies._clock.monotonic() + wait_s
+            while not await self._try_move(path, other):
+                try:
+                    async with asyncio.timeout(max(0.0, deadline_s - self._bookies._clock.monotonic())):
+                        await watch.wait_changed()
+                except TimeoutError as error:
+                    raise BookieRegistered(
+                        f"bookie {self._bookie!r} is registered by another live process",
+                        bookie_id=self._bookie,
+                        path=path,
+                    ) from error
         self._settled = True
 
     async def _keep(self, session: SessionWatch, wait_s: float) -> None:
@@ -239,47 +251,36 @@ class Registration:
             else:
                 return self._registered_under
 
-    async def _put(self, *, readonly: bool, wait_s: float) -> None:
-        path = self._bookies._path(self._bookie, readonly=readonly)
-        async with self._store.watch(path) as watch:
-            deadline_s = self._bookies._clock.monotonic() + wait_s
-            while not await self._try_put(path):
-                try:
-                    async with asyncio.timeout(max(0.0, deadline_s - self._bookies._clock.monotonic())):
-                        await watch.wait_changed()
-                except TimeoutError as error:
-                    raise BookieRegistered(
-                        f"bookie {self._bookie!r} is registered by another live process",
-                        bookie_id=self._bookie,
-                        path=path,
-                    ) from error
-
-    async def _try_put(self, path: str) -> bool:
-        """Have our node there. False if another session's is."""
+    async def _try_move(self, path: str, other: str) -> bool:
+        """Have our node at `path`, and not at `other`. False if another session's is at `path`."""
         while True:
+            here, there = await self._store.exists(path), await self._store.exists(other)
+            if here is not None and not self._is_ours(here):
+                if not await self._drop_dead(path):
+                    return False
+                continue
+            enter = Create(path, self._data, ephemeral=True) if here is None else Set(path, self._data, here.version)
+            leave = [Delete(other, there.version)] if there is not None and self._is_ours(there) else []
             try:
-                await self._store.create(path, self._data, ephemeral=True, parents=True)
+                await self._store.transaction(enter, *leave)
                 return True
             except MetadataOutcomeUnknown as unknown:
                 try:
-                    if await self._is_ours(path):
+                    moved = self._is_ours(await self._store.exists(path))
+                    if moved and not self._is_ours(await self._store.exists(other)):
                         return True
                 except (Unavailable, SessionExpired) as error:
                     raise unknown from error
                 raise
-            except NodeExists:
-                pass
-            stat = await self._store.exists(path)
-            if stat is not None and stat.owner != self._store.session:
-                if not await self._drop_dead(path):
-                    return False
-                continue
-            if stat is not None:
-                try:
-                    await self._store.set(path, self._data, expected=stat.version)
-                except (NoSuchNode, VersionConflict):
-                    continue  # An older registration of this session was cleaned up meanwhile.
-                return True
+            except NoSuchNode:
+                await self._ensure_list(parent_of(path))
+            except (NodeExists, VersionConflict):
+                continue  # Another process came, or an older registration of this session was cleaned up meanwhile.
+
+    async def _ensure_list(self, path: str) -> None:
+        if await self._store.exists(path) is None:
+            with suppress(NodeExists):
+                await self._store.create(path, parents=True)
 
     async def _drop_dead(self, path: str) -> bool:
         """Remove what a process left that is known to be dead. False if it may live."""
@@ -294,15 +295,14 @@ class Registration:
             return False
         return True
 
-    async def _is_ours(self, path: str) -> bool:
-        stat = await self._store.exists(path)
+    def _is_ours(self, stat: Stat | None) -> bool:
         return stat is not None and stat.owner == self._store.session
 
     async def _drop(self, *, readonly: bool) -> None:
         """Remove our node from a list. Another session's stays: it is not ours to say that it is dead."""
         path = self._bookies._path(self._bookie, readonly=readonly)
         stat = await self._store.exists(path)
-        if stat is not None and stat.owner == self._store.session:
+        if stat is not None and self._is_ours(stat):
             try:
                 await self._store.delete(path, expected=stat.version)
             except (NoSuchNode, VersionConflict):

@@ -1,6 +1,7 @@
 """Bookie registration and cookies over any store."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,6 +17,7 @@ from quire.errors import (
     VersionConflict,
 )
 from quire.metadata import ANY_VERSION, BookieListing, Cluster, MetadataStore, attach_cluster
+from quire.metadata.driver import Op, Written
 from quire.runtime import real_runtime
 from quire.types import BookieId
 from tests.contract.metadata.backends import Backend, expire
@@ -67,6 +69,30 @@ async def test_a_bookie_changes_its_mode_without_leaving_the_lists(backend: Back
         await registration.set_readonly(False)
         assert await cluster.bookies.listing() == listing({BK1}, set())
     assert await cluster.bookies.listing() == listing(set(), set())
+
+
+async def test_a_bookie_is_in_one_list_whenever_one_looks(
+    backend: Backend, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java clients follow a bookie's node: they lose its address when one goes, though another one came before.
+
+    Method: both lists are looked at after every single change that the bookie's client makes.
+    """
+    other, driver = await other_client(backend, cluster), cluster.store._driver
+    commit, seen = driver.commit, list[tuple[bool, bool]]()
+
+    async def commit_and_look(ops: Sequence[Op]) -> list[Written | None]:
+        written = await commit(ops)
+        nodes = f"{other.paths.writable}/{BK1}", f"{other.paths.readonly}/{BK1}"
+        writable, readonly = [await other.store.exists(node) is not None for node in nodes]
+        seen.append((writable, readonly))
+        return written
+
+    async with cluster.bookies.register(BK1, info()) as registration:
+        monkeypatch.setattr(driver, "commit", commit_and_look)
+        await registration.set_readonly(True)
+        await registration.set_readonly(False)
+    assert seen == [(False, True), (True, False), (False, False)]
 
 
 async def test_where_a_bookie_is_in_both_lists_writable_wins(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from quire.codec.cookie import Cookie
 from quire.codec.registration import BookieServiceInfo
 from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, Outcome, SessionExpired
 from quire.metadata import (
-    ANY_VERSION,
+    BookieListing,
     Cluster,
     MetadataStore,
     StoredLedger,
@@ -28,6 +28,8 @@ from quire.runtime import real_runtime
 from quire.types import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Quorum
 
 METADATA = LedgerMetadata(Quorum(1, 1, 1), (Fragment(EntryId(0), (BookieId("bk1:3181"),)),))
+
+LOOKS = ["ok", "ok"]  # At both lists of bookies, before a registration changes them.
 
 
 class World:
@@ -123,13 +125,14 @@ async def test_a_lock_that_could_not_be_joined_leaves_no_node_behind(world: Worl
         pass
 
 
-async def test_a_change_of_mode_that_failed_halfway_is_completed_by_trying_again(world: World) -> None:
+@pytest.mark.parametrize("plan", [["unavailable"], ["ok", "unavailable"], ["ok", "ok", "unavailable"]])
+async def test_a_change_of_mode_that_failed_is_made_by_trying_again(world: World, plan: list[str]) -> None:
     bookie = BookieId("bk1:3181")
     async with world.flaky.bookies.register(bookie, BookieServiceInfo()) as registration:
-        world.driver.plan = ["ok", "unavailable"]  # Enter the new list; fail to look at the old one.
+        world.driver.plan = plan
         with pytest.raises(MetadataUnavailable):
             await registration.set_readonly(True)
-        assert bookie in (await world.good.bookies.listing()).writable
+        assert (await world.good.bookies.listing()).writable == {bookie}
         await registration.set_readonly(True)
         listing = await world.good.bookies.listing()
         assert listing.writable == frozenset()
@@ -138,10 +141,13 @@ async def test_a_change_of_mode_that_failed_halfway_is_completed_by_trying_again
 
 async def test_a_registration_that_was_not_confirmed_is_recognised(world: World) -> None:
     bookie = BookieId("bk1:3181")
-    world.driver.plan = ["lost"]
-    async with world.flaky.bookies.register(bookie, BookieServiceInfo()):
+    world.driver.plan = [*LOOKS, "lost"]
+    async with world.flaky.bookies.register(bookie, BookieServiceInfo()) as registration:
         assert (await world.good.bookies.listing()).writable == {bookie}
-    assert (await world.good.bookies.listing()).writable == frozenset()
+        world.driver.plan = [*LOOKS, "lost"]
+        await registration.set_readonly(True)
+        assert await world.good.bookies.listing() == BookieListing(frozenset(), frozenset({bookie}))
+    assert await world.good.bookies.listing() == BookieListing(frozenset(), frozenset())
 
 
 # --- Writes that are still under way when their client looks
@@ -257,12 +263,23 @@ async def test_the_lock_of_a_ledger_that_was_not_had_does_not_come_later(world: 
 
 
 async def test_a_bookie_that_gave_up_registering_is_not_listed_later(world: World) -> None:
-    world.driver.plan = ["late"]
+    world.driver.plan = [*LOOKS, "late"]
     with pytest.raises(MetadataOutcomeUnknown):
         async with world.flaky.bookies.register(BookieId("bk1:3181"), BookieServiceInfo()):
             raise AssertionError("registered")
     await world.driver.land()
     assert (await world.good.bookies.listing()).writable == frozenset()
+
+
+async def test_a_change_of_mode_that_is_not_wanted_any_more_does_not_come_later(world: World) -> None:
+    bookie = BookieId("bk1:3181")
+    async with world.flaky.bookies.register(bookie, BookieServiceInfo()) as registration:
+        world.driver.plan = [*LOOKS, "late"]
+        with pytest.raises(MetadataOutcomeUnknown):
+            await registration.set_readonly(True)
+        await registration.set_readonly(False)
+        await world.driver.land()
+        assert await world.good.bookies.listing() == BookieListing(frozenset({bookie}), frozenset())
 
 
 async def test_a_cookie_that_was_looked_for_in_vain_is_not_stored_later(world: World) -> None:
