@@ -11,7 +11,8 @@ import pytest
 from tests.support.quire_command import run_quire
 
 from quire.codec.registration import BookieServiceInfo, Endpoint
-from quire.metadata import ANY_VERSION, open_cluster
+from quire.metadata import ANY_VERSION, open_cluster, open_store, parse_uri
+from quire.metadata.cluster import ClusterPaths
 from quire.types import BookieId, EntryId, Fragment, LedgerMetadata, Quorum
 
 
@@ -68,6 +69,29 @@ def test_init_show_and_check_on_every_driver(uri: str, scheme: str) -> None:
     assert "nothing was changed" in refused.stderr
     assert "hint:" in refused.stderr
     assert quire_json("metadata", "show", uri) == shown
+
+
+def test_init_completes_what_pulsars_set_up_has_begun(uri: str, scheme: str) -> None:
+    """It writes an instance id, and nothing else."""
+    instance_id = str(uuid4())
+    asyncio.run(_begin(uri, instance_id))
+    failed = quire("metadata", "show", uri, code=1)
+    assert "has no layout" in failed.stderr
+    assert f"Complete it with `quire metadata init '{uri}'`" in failed.stderr
+    made = quire_json("metadata", "init", uri)
+    assert made["layout"] == URIS[scheme]
+    assert made["instance_id"] == instance_id
+    asyncio.run(_fill(uri))
+    shown = quire_json("metadata", "show", uri)
+    assert (shown["instance_id"], shown["ledgers"]) == (instance_id, 3)
+    assert "nothing was changed" in quire("metadata", "init", uri, code=1).stderr
+    assert quire_json("metadata", "show", uri) == shown
+
+
+async def _begin(uri: str, instance_id: str) -> None:
+    async with open_store(uri) as store:
+        path = ClusterPaths.of(parse_uri(uri)).instance_id
+        await store.create(path, instance_id.encode(), parents=True)
 
 
 async def _fill(uri: str) -> None:

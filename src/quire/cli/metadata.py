@@ -46,7 +46,7 @@ Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Gi
     epilog="Examples:  quire metadata init sqlite:./metadata.db  ·  quire metadata init 'zk+hierarchical://zk1:2181/ledgers'"
 )
 def init(uri: Uri, json: Json = False, timeout: Timeout = 10.0) -> None:
-    """Set up a new cluster. What is there already is never changed."""
+    """Set up a new cluster, or complete what Pulsar's set-up began. What is there already is never changed."""
     summary = run(_init(uri, timeout), as_json=json)
     if json:
         print_json(summary)

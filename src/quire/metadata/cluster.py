@@ -31,9 +31,9 @@ from quire.errors import (
 )
 from quire.metadata.api import MetadataStore
 from quire.metadata.bookies import Bookies
-from quire.metadata.driver import Create, Op
+from quire.metadata.driver import ANY_VERSION, Check, Create, Op
 from quire.metadata.ledgers import Ledgers
-from quire.metadata.paths import ancestors_of, join
+from quire.metadata.paths import ancestors_of, join, name_of
 from quire.metadata.registry import open_store
 from quire.metadata.settings import StoreSettings
 from quire.metadata.uri import MetadataUri, parse_uri
@@ -140,25 +140,40 @@ async def attach_cluster(
 
 
 async def init_cluster(store: MetadataStore, uri: MetadataUri, runtime: Runtime) -> Cluster:
-    """Set up a new cluster at the URI's root. Raises `AlreadyInitialised` and changes nothing if there is one.
+    """Set up a new cluster at the URI's root, or complete one that has an instance id and no layout yet: so Pulsar's
+    set-up leaves it. Raises `AlreadyInitialised` and changes nothing if there is anything else, `DamagedMetadata` for
+    an instance id that is none.
 
-    Everything comes into being in one transaction, so that a cluster is there as a whole or not at all.
+    Everything that is missing comes into being in one transaction, so that a cluster is there as a whole or not at all.
     """
     paths = ClusterPaths.of(uri)
-    layout = _default_layout(uri)
-    ops: list[Op] = [Create(folder) for folder in paths.folders]
-    ops.append(Create(paths.layout, encode_layout(layout_for(layout))))
-    ops.append(Create(paths.instance_id, str(runtime.rng.uuid()).encode()))
+    cluster = Cluster(store, uri, _default_layout(uri), runtime)
+    wanted: dict[str, bytes] = dict.fromkeys(paths.folders, b"")
+    wanted[paths.layout] = encode_layout(layout_for(cluster.layout))
+    wanted[paths.instance_id] = str(runtime.rng.uuid()).encode()
+    ops: list[Op] = [Create(path, data) for path, data in wanted.items()]
     if await store.exists(uri.root) is None:
         await _create_folders(store, ancestors_of(uri.root))
         ops.insert(0, Create(uri.root))
     elif (await store.children(uri.root)).names:
-        raise _already_initialised(uri)
+        if not await _is_begun(cluster):
+            raise _already_initialised(uri)
+        ops = [Create(path, data) for path, data in wanted.items() if await store.exists(path) is None]
+        ops.append(Check(paths.instance_id, ANY_VERSION))
     try:
         await store.transaction(*ops)
     except NodeExists as error:
         raise _already_initialised(uri) from error
-    return Cluster(store, uri, layout, runtime)
+    return cluster
+
+
+async def _is_begun(cluster: Cluster) -> bool:
+    """Whether there is an instance id, no layout, and nothing but what a cluster without ledgers may have."""
+    store, paths = cluster.store, cluster.paths
+    known = SPECIAL_NAMES | {name_of(path) for path in (*paths.folders, paths.instance_id)}
+    if not known.issuperset((await store.children(paths.root)).names) or await store.exists(paths.layout) is not None:
+        return False
+    return await cluster.instance_id() is not None
 
 
 def _already_initialised(uri: MetadataUri) -> AlreadyInitialised:
@@ -188,9 +203,11 @@ async def _resolve_layout(store: MetadataStore, uri: MetadataUri, *, create: boo
         data = (await store.get(path)).data
     except NoSuchNode as error:
         if not create or await store.exists(uri.root) is None:
+            is_begun = await store.exists(ClusterPaths.of(uri).instance_id) is not None
+            do = "Complete it" if is_begun else "Set it up"
             raise NotInitialised(
-                f"there is no cluster at {uri.root!r}",
-                hint=f"Set it up with `quire metadata init '{uri.text}'`, or correct the root in the URI.",
+                f"the cluster at {uri.root!r} has no layout" if is_begun else f"there is no cluster at {uri.root!r}",
+                hint=f"{do} with `quire metadata init '{uri.text}'`, or correct the root in the URI.",
                 uri=uri.text,
             ) from error
         wanted = encode_layout(layout_for(_default_layout(uri)))

@@ -11,6 +11,7 @@ from quire.codec.registration import BookieServiceInfo, Endpoint
 from quire.errors import AlreadyInitialised, DamagedMetadata, LayoutMismatch, NotInitialised
 from quire.metadata import ANY_VERSION, Cluster, MetadataStore, attach_cluster, init_cluster
 from quire.metadata.check import check_cluster
+from quire.metadata.cluster import ClusterPaths
 from quire.runtime import real_runtime
 from quire.types import BookieId
 from tests.contract.metadata.backends import Backend
@@ -80,6 +81,47 @@ async def test_a_root_that_holds_something_else_is_left_alone(backend: Backend, 
     with pytest.raises(AlreadyInitialised):
         await init_cluster(store, uri, real_runtime())
     assert await tree_of(store, uri.root) == {uri.root: b"", f"{uri.root}/mine": b"precious"}
+
+
+@pytest.mark.parametrize("more", [False, True])
+async def test_a_cluster_that_has_an_instance_id_and_no_layout_is_completed(
+    backend: Backend, store: MetadataStore, more: bool
+) -> None:
+    """So Pulsar's set-up leaves it. What is there stays as it is, bookies that came first included."""
+    whole = await new_cluster(backend, store)
+    expected = await tree_of(store, whole.uri.root)
+    await store.delete_tree(whole.uri.root)
+    instance_id = "0e2d6a4a-6b52-4a7b-9b1f-0b9a5f1f5f10"
+    await store.create(whole.paths.instance_id, instance_id.encode(), parents=True)
+    if more:
+        await store.create(f"{whole.paths.writable}/bk1:3181", b"", ephemeral=True, parents=True)
+        await store.create(f"{whole.paths.cookies}/bk1:3181", b"not ours to judge", parents=True)
+    before = await tree_of(store, whole.uri.root)
+    with pytest.raises(NotInitialised, match="no layout") as caught:
+        await attach_cluster(store, whole.uri, real_runtime(), create_layout=False)
+    assert "quire metadata init" in caught.value.hint
+    cluster = await init_cluster(store, whole.uri, real_runtime())
+    assert await cluster.instance_id() == instance_id
+    assert await tree_of(store, whole.uri.root) == expected | before
+    with pytest.raises(AlreadyInitialised):
+        await init_cluster(store, whole.uri, real_runtime())
+
+
+async def test_only_what_is_surely_the_beginning_of_a_cluster_is_completed(
+    backend: Backend, store: MetadataStore
+) -> None:
+    uri = cluster_uri(backend)
+    instance_id = ClusterPaths.of(uri).instance_id
+    await store.create(instance_id, b"no uuid", parents=True)
+    with pytest.raises(DamagedMetadata):
+        await init_cluster(store, uri, real_runtime())
+    assert await tree_of(store, uri.root) == {uri.root: b"", instance_id: b"no uuid"}
+    await store.set(instance_id, b"0e2d6a4a-6b52-4a7b-9b1f-0b9a5f1f5f10", expected=ANY_VERSION)
+    await store.create(f"{uri.root}/00", b"perhaps ledgers of another layout")
+    before = await tree_of(store, uri.root)
+    with pytest.raises(AlreadyInitialised):
+        await init_cluster(store, uri, real_runtime())
+    assert await tree_of(store, uri.root) == before
 
 
 async def test_an_empty_root_is_filled(backend: Backend, store: MetadataStore) -> None:
