@@ -49,7 +49,7 @@ class LaneHome(Protocol):
         ...
 
     def on_tail(self, lane: "Lane") -> None:
-        """The lane has read all that is confirmed."""
+        """The lane has read all that it knows to be confirmed. May stop it."""
         ...
 
     def on_segment(self, lane: "Lane", *, is_cold: bool) -> None:
@@ -179,7 +179,7 @@ class Lane:
     async def _run(self) -> None:
         try:
             source = self._source = await self._home.open_source(self.window.end)
-            source.on_tail = lambda: self._home.on_tail(self)
+            source.on_tail = self._on_tail
             source.on_segment = lambda is_cold: self._home.on_segment(self, is_cold=is_cold)
             checked: LedgerId | None = None
             async with aclosing(source.runs()) as runs:
@@ -196,9 +196,16 @@ class Lane:
                     if self.rounds.interval_s and source.is_at_tail:
                         await asyncio.sleep(max(0.0, self.rounds.due_s - asyncio.get_running_loop().time()))
             self._finish(LaneEnd.SEALED)
+        except _StoppedError:
+            pass
         except Exception as error:  # Delivered, not dropped: whoever reads along raises it.
             self.error = error
             self._finish(LaneEnd.FAILED)
+
+    def _on_tail(self) -> None:
+        self._home.on_tail(self)
+        if not self.is_open:
+            raise _StoppedError  # Out of a wait for entries that may never come.
 
     def _goes_on(self) -> bool:
         if self.is_tail or self._parked or self.rounds.is_awaited:
@@ -245,3 +252,7 @@ class Lane:
             if self.window.bytes_from(reader.position) >= bytes_min and reader.position < self.window.end:
                 del self._parked[reader]
                 reader.wake()
+
+
+class _StoppedError(Exception):
+    """The lane has come to where another one reads on."""

@@ -112,18 +112,27 @@ class StreamLanes:
             )
 
     def on_tail(self, lane: Lane) -> None:
+        """The tail is the lane that has read furthest: no other waits at the end of the stream, too."""
         tail = self.tail
-        if tail is lane or not lane.is_open:
+        if tail is lane or not lane.is_open or self._ends_where_met(lane):
             return
-        if tail is not None and tail.is_open:
-            if tail.window.begin <= lane.window.end or len(tail.window):
-                return  # It will meet the tail by itself, if it has not.
-            # Somebody waits for a place that nothing has come to yet: it is no tail, and nothing was read for it.
-            tail.stop(LaneEnd.MET)
+        if tail is not None and len(tail.window) and tail.window.end > lane.window.end:
+            return  # What is between is confirmed: the lane meets the tail when it has read that.
         self.tail = lane
         lane.is_tail = True
         lane.move_to(self._every.tail_pool)
+        if tail is not None:
+            # It has heard less of what is confirmed, or nothing came to it yet: its readers go on here.
+            tail.stop(LaneEnd.MET)
         self._every.on_room()
+
+    def _ends_where_met(self, lane: Lane) -> bool:
+        """Whether the lane has come to where another one has been. It ends there."""
+        if lane_met(lane, self.lanes) is None:
+            return False
+        self._every.lanes_met += 1
+        lane.stop(LaneEnd.MET)
+        return True
 
     def on_segment(self, lane: Lane, *, is_cold: bool) -> None:
         if lane.is_cold != is_cold:
@@ -135,9 +144,8 @@ class StreamLanes:
         lane.pool.shrink()
         if lane.is_tail:
             self.tail_bytes += len(chunk.frame)
-        elif lane_met(lane, self.lanes) is not None:
-            self._every.lanes_met += 1
-            lane.stop(LaneEnd.MET)
+        else:
+            self._ends_where_met(lane)
 
     def on_ended(self, lane: Lane) -> None:
         if self.tail is lane:
