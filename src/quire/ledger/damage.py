@@ -22,10 +22,18 @@ BAD_COPY: Final = (DamagedEntry, EntriesUnknown, BookieFailed)
 """What says that a bookie has, or should have, a copy that cannot be used. One that is missing is not among them:
 entries are acknowledged before all copies are there."""
 
+IS_LOST: Final = "is_lost"
+"""In the facts of a `DamagedEntry`: each bookie of the entry has answered, and no copy can be used."""
+
 AGAIN_S: Final = 600.0
 PAIRS_MAX: Final = 1024
 
 _log = logger("ledger")
+
+
+def is_lost(error: QuireError) -> bool:
+    """Whether the error is about an entry of which no copy is left, so that it makes no sense to try again."""
+    return bool(error.facts.get(IS_LOST))
 
 
 class DamagedCopies:

@@ -2,7 +2,7 @@
 
 What is confirmed is read in windows; behind it the reader waits at the bookies. A reader may wait for ever for the next
 entry, but not for ever in vain: if an entry cannot be read, or no bookie answers, for `read_patience_s`, the error is
-raised.
+raised; and at once if no copy of an entry is left.
 
 Invariants:
   InOrder          each entry is yielded once, and never before the one before it.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from quire.codec.entry import Entry
 from quire.errors import CallerMistake, QuireError, WrongPassword
+from quire.ledger.damage import is_lost
 from quire.ledger.poll import Polling
 from quire.ledger.ranges import EntryRange
 from quire.types import EntryId
@@ -78,7 +79,8 @@ class _Patience:
         if self._failing_since_s is None:
             self._failing_since_s = now_s
         in_vain_s = now_s - self._failing_since_s
-        if isinstance(error, CallerMistake | WrongPassword) or in_vain_s >= reader.settings.read_patience_s:
+        is_final = isinstance(error, CallerMistake | WrongPassword) or is_lost(error)
+        if is_final or in_vain_s >= reader.settings.read_patience_s:
             raise error
         await reader.clock.sleep(self._retry_s)
         self._retry_s = min(2 * self._retry_s, reader.settings.poll_pause_s_max)

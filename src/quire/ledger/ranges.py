@@ -15,8 +15,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 
 from quire.codec.entry import Entry
-from quire.errors import QuireError
-from quire.ledger.reading import ReplicaRead, entry_error, read_all
+from quire.ledger.reading import ReplicaRead, entry_error, lost_error, read_all
 from quire.types import BookieId, EntryId
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class EntryRange:
                 await asyncio.gather(ahead, return_exceptions=True)
 
     async def fetch(self, first: EntryId) -> list[Entry]:
-        """One or more entries from `first` on. Raises the error that says most if no replica has it."""
+        """One or more from `first` on. Raises `lost_error`, or the error that says most, if no replica has it."""
         reader, metrics = self._reader, self._reader.client.metrics
         began_s, stage, others = reader.clock.monotonic(), "bookies", metrics.speculative_reads.value
         while True:
@@ -75,7 +74,8 @@ class EntryRange:
                 return entries
             if not await reader.has_moved(first, fragment.bookies):
                 metrics.on_read_failed()
-                raise entry_error(_error_of(reads, first), reader.id, first)
+                problems = next((read.problems[first] for read in reads if first in read.problems), {})
+                raise await lost_error(reader, first, problems) or entry_error(problems, reader.id, first)
             stage = "moved entries"
 
     def _batch(self, first: EntryId, last: EntryId, answered: set[BookieId]) -> list[ReplicaRead] | None:
@@ -118,7 +118,3 @@ def _in_order(reads: list[ReplicaRead], first: EntryId) -> list[Entry]:
     while (entry := found.get(EntryId(first + len(entries)))) is not None:
         entries.append(entry)
     return entries
-
-
-def _error_of(reads: list[ReplicaRead], entry_id: EntryId) -> QuireError | None:
-    return next((read.errors[entry_id] for read in reads if entry_id in read.errors), None)

@@ -126,7 +126,8 @@ class LedgerReader:
     async def read_entry(self, entry_id: EntryId) -> Entry:
         """One entry, from the first replica that has it intact.
 
-        Raises `NoSuchEntry` only if every replica denied it; else the error that says most.
+        Raises `NoSuchEntry` only if every replica denied it; `DamagedEntry` if no copy of it is left, or the bookies
+        with others cannot be reached; else the error that says most.
         """
         return (await EntryRange(self, entry_id, entry_id).fetch(entry_id))[0]
 
@@ -189,7 +190,7 @@ class LedgerReader:
         """All entries from `first` on as they are confirmed. Ends when the ledger is closed and read to its end.
 
         It waits for the next entry as long as bookies answer. Raises what `wait_entry` raises, after trying for
-        `read_patience_s`.
+        `read_patience_s`; but at once if no copy of an entry is left.
         """
         async with aclosing(self.follow_windows(first)) as windows:
             async for entries in windows:

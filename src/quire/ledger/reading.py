@@ -5,8 +5,9 @@ one is slow another one is asked as well, unless the slow one has answered other
 only busy. A copy that fails its digest counts as an error of that bookie, is told (`quire.ledger.damage`), and the next
 one is asked.
 
-Of several errors about one entry the one is kept that says most: "no such entry" gives way to everything, since only
-all replicas together can say so; "unavailable" gives way to whatever a bookie did say; anything else stays.
+Of several errors about one entry the one is raised that says most: "no such entry" gives way to everything, since only
+all replicas together can say so; "unavailable" gives way to whatever a bookie did say; anything else stays. If every
+bookie has answered and no copy can be used the entry is lost, and its error says so.
 """
 
 import asyncio
@@ -16,7 +17,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from quire.codec.digest import Buffer
 from quire.codec.entry import Entry
 from quire.codec.wire.codes import Status
-from quire.errors import BookieUnavailable, DamagedEntry, NoSuchEntry, NoSuchLedger, QuireError
+from quire.errors import (
+    BookieFailed,
+    BookieUnavailable,
+    DamagedEntry,
+    EntriesUnknown,
+    NoSuchEntry,
+    NoSuchLedger,
+    QuireError,
+)
+from quire.ledger.damage import IS_LOST
 from quire.ledger.in_turn import Hurry, ask_in_turn
 from quire.rpc import BookieChannel, ReadRun, status_error
 from quire.types import BookieId, EntryId, LedgerId
@@ -31,7 +41,7 @@ Answers: TypeAlias = Mapping[EntryId, Buffer | Status | QuireError]
 
 
 class ReplicaRead:
-    """Entries that have the same replicas. After `run`, each is in `found` or in `errors`.
+    """Entries that have the same replicas. After `run`, each is in `found`, or `problems` has what its bookies said.
 
     With `batch_last` there is one entry, and those up to `batch_last` come along as far as a bookie has them.
     `answered` has the bookies that gave entries of the same window.
@@ -51,7 +61,7 @@ class ReplicaRead:
         self._batch_last = batch_last
         self._asked: dict[BookieId, ReadRun | None] = {}
         self.found: dict[EntryId, Entry] = {}
-        self.errors: dict[EntryId, QuireError] = {}
+        self.problems: dict[EntryId, dict[BookieId, QuireError]] = {}
 
     async def run(self) -> None:
         settings = self._reader.settings
@@ -129,7 +139,7 @@ class ReplicaRead:
                     problem = error
             problems[type(problem)] = problem
             self._reader.on_bad_copy(bookie, entry_id, problem)
-            self.errors[entry_id] = more_telling(self.errors.get(entry_id), problem)
+            self.problems.setdefault(entry_id, {})[bookie] = problem
             if self._batch_last is not None:
                 break  # What comes behind it would leave a gap.
         self._report(bookie, problems, len(found) - before, silent)
@@ -167,6 +177,9 @@ async def read_all(reads: Sequence[ReplicaRead]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+# --- Why no replica gave an entry
+
+
 def more_telling(known: QuireError | None, newer: QuireError) -> QuireError:
     """Which of two errors about one entry to keep."""
     if known is None or isinstance(known, NoSuchEntry | NoSuchLedger):
@@ -176,8 +189,11 @@ def more_telling(known: QuireError | None, newer: QuireError) -> QuireError:
     return known
 
 
-def entry_error(error: QuireError | None, ledger_id: LedgerId, entry_id: EntryId) -> QuireError:
+def entry_error(problems: Mapping[BookieId, QuireError], ledger_id: LedgerId, entry_id: EntryId) -> QuireError:
     """What to raise for an entry that no replica gave. Bookies that know nothing of the ledger deny the entry."""
+    error: QuireError | None = None
+    for problem in problems.values():
+        error = more_telling(error, problem)
     if error is None:
         return BookieUnavailable(f"no bookie has entry {entry_id} of ledger {ledger_id}", ledger_id=ledger_id)
     if isinstance(error, NoSuchLedger):
@@ -185,3 +201,49 @@ def entry_error(error: QuireError | None, ledger_id: LedgerId, entry_id: EntryId
         denied.__cause__ = error
         return denied
     return error
+
+
+async def lost_error(
+    reader: "LedgerReader", entry_id: EntryId, problems: Mapping[BookieId, QuireError]
+) -> DamagedEntry | None:
+    """What to raise if no copy of an entry is left: each of its bookies has said that its copy cannot be used, or that
+    it has none. None if one that was not heard may have an intact one.
+
+    While a ledger is written a copy that is missing may still be on its way.
+    """
+
+    def those(*kinds: type[QuireError]) -> dict[BookieId, QuireError]:
+        return {bookie: problem for bookie, problem in problems.items() if isinstance(problem, kinds)}
+
+    damaged, failed = those(DamagedEntry, EntriesUnknown), those(BookieFailed)
+    denied = those(NoSuchEntry, NoSuchLedger)
+    have_all_answered = len(damaged) + len(failed) + len(denied) == len(reader.replicas_of(entry_id))
+    if not have_all_answered or not (damaged or failed) or (denied and not reader.is_closed):
+        return None
+    for bookie in failed:
+        if not await _is_damaged(reader, bookie, entry_id):
+            return None
+    damaged |= failed
+    lost = DamagedEntry(
+        f"no copy of entry {entry_id} of ledger {reader.id} is left: it is damaged on {', '.join(sorted(damaged))}",
+        hint="All bookies that should have it were asked. If other entries fail, too, check password and digest type.",
+        ledger_id=reader.id,
+        entry_id=entry_id,
+        **{IS_LOST: True},
+    )
+    lost.__cause__ = next(iter(damaged.values()))
+    return lost
+
+
+async def _is_damaged(reader: "LedgerReader", bookie: BookieId, entry_id: EntryId) -> bool:
+    """Whether a bookie failed because its copy is damaged, and not its disk: version 2 has one answer for both."""
+    timeout_s = reader.settings.read_timeout_s
+    try:
+        channel = await reader.client.pool.connect(bookie, 3, timeout_s=timeout_s)
+        reader.counts.requests += 1
+        await channel.read(reader.id, entry_id, version=3, timeout_s=timeout_s)
+    except EntriesUnknown:
+        return True
+    except QuireError:
+        return False
+    return False

@@ -57,7 +57,8 @@ class LedgerSettings:
     or that they do not know yet. The first pause is a fraction of it."""
 
     read_patience_s: float = 30.0
-    """How long whoever follows a ledger tries to read an entry, or to reach any bookie, before it raises the error."""
+    """How long whoever follows a ledger tries to read an entry, or to reach any bookie, before it raises the error.
+    If no copy of an entry is left that is at once."""
 
     change_timeout_s: float = 30.0
     """Longest time for replacing failed bookies, before the writer gives up."""

@@ -22,6 +22,7 @@ from quire.errors import (
     QuireError,
     Unavailable,
 )
+from quire.ledger.damage import is_lost
 from quire.ledger.ranges import EntryRange
 from quire.spark.arrow_records import BATCH_ROWS, ArrowRecords
 from quire.spark.client_cache import borrowed
@@ -124,13 +125,15 @@ async def _piece_windows(plan: StreamPlan, piece: Piece, patience_s: float | Non
                     yield window
                     first, ends_s = EntryId(last + 1), None
             return
-        except Unavailable:
-            if ends_s is None:
-                ends_s = clock.monotonic() + patience_s
-            if clock.monotonic() >= ends_s:
-                raise
-            await clock.sleep(_RETRY_S)
-        except (NoSuchLedger, NoSuchEntry, EntriesUnknown, DamagedEntry, DamagedColdFile) as error:
+        except (Unavailable, NoSuchLedger, NoSuchEntry, EntriesUnknown, DamagedEntry, DamagedColdFile) as error:
+            if isinstance(error, Unavailable | EntriesUnknown | DamagedEntry) and not is_lost(error):
+                if ends_s is None:
+                    ends_s = clock.monotonic() + patience_s
+                if clock.monotonic() < ends_s:  # A bookie that has an intact copy may come back.
+                    await clock.sleep(_RETRY_S)
+                    continue
+                if isinstance(error, Unavailable):
+                    raise
             if not await _has_moved(plan, piece, found, error, moves):
                 raise error if isinstance(error, DamagedColdFile) else _unreadable(piece, first, error) from error
             moves += 1

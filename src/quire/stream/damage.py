@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from quire.errors import DamagedEntry, QuireError
+from quire.ledger.damage import IS_LOST, is_lost
 from quire.telemetry.events import logger
 from quire.types import DLSN, Lssn, SlotId
 
@@ -19,12 +20,15 @@ def unreadable(stream: str, place: DLSN, error: QuireError) -> DamagedEntry:
     at = _exact(place, error)
     damaged = DamagedEntry(
         f"entry {at.entry_id} of segment {at.lssn} of stream {stream!r} cannot be read: {error}",
-        hint="Bring back the bookies that have other copies of it, or open the reader with `skip_damaged`.",
+        hint="Open the reader with `skip_damaged` to go on without it."
+        if is_lost(error)
+        else "Bring back the bookies that have other copies of it, or open the reader with `skip_damaged`.",
         stream=stream,
         position=at,
         lssn=at.lssn,
         entry_id=at.entry_id,
         slot_id=at.slot_id,
+        **({IS_LOST: True} if is_lost(error) else {}),
     )
     damaged.__cause__ = error
     return damaged

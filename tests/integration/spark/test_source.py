@@ -1,15 +1,18 @@
 """The source on real bookies, without Spark: which records a batch has, and what a user is told who asks for others."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
 from quire import txid
-from quire.errors import BookieUnavailable, NoSuchStream, PositionInFuture, PositionTruncated, QuireError
+from quire.errors import BookieUnavailable, DamagedEntry, NoSuchStream, PositionInFuture, PositionTruncated, QuireError
 from quire.ledger.settings import LedgerSettings
 from quire.spark import client_cache
 from quire.spark.planning import Piece, StreamPlan
@@ -17,6 +20,8 @@ from quire.stream.namespace import open_namespace
 from quire.stream.settings import StreamSettings
 from quire.testing.local import LocalCluster, local_cluster
 from tests.integration.spark.source_rows import batch, places_of, read, rows_of
+from tests.support.bit_rot import flip_bit
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -223,3 +228,37 @@ def test_bookies_that_cannot_be_reached_are_named(
             read(reader, partitions)
         assert isinstance(failed.value, QuireError)
         client_cache.close_all()
+
+
+@pytest.mark.parametrize("rotten", [(1, 2, 3), (2,)])
+def test_damage_is_told_at_once_unless_a_bookie_is_away_that_may_have_an_intact_copy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, rotten: tuple[int, ...]
+) -> None:
+    """Method: if one copy alone is damaged, the other bookies come back when that one was met."""
+    caplog.set_level(logging.WARNING, logger="quire.ledger")
+
+    async def has_met() -> bool:
+        return any(getattr(record, "event", "") == "ledger.damaged_copy" for record in caplog.records)
+
+    with local_cluster(tmp_path / "data") as cluster:
+        options = {"uri": cluster.uri, "stream": "rotten", "readPatience": "100"}
+        with cluster.connect_sync() as client, client.open_writer("rotten") as writer:
+            for payload in (b"before", b"what rots", b"behind"):
+                writer.append(payload)
+        for number in (1, 2, 3):
+            cluster.stop_bookie(number)
+            if number in rotten:
+                flip_bit(cluster.folder / f"bookie-{number}", b"what rots")
+                cluster.start_bookie(number)
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                rows = thread.submit(rows_of, options, "payload")
+                if rotten == (2,):
+                    asyncio.run(eventually(has_met, what="the damaged copy is met"))
+                    cluster.start_bookie(1)
+                    assert [row["payload"] for row in rows.result(60)] == [b"before", b"what rots", b"behind"]
+                else:
+                    with pytest.raises(DamagedEntry, match="entry 1 of segment 1 of stream 'rotten' cannot be read"):
+                        rows.result(60)
+        finally:
+            client_cache.close_all()

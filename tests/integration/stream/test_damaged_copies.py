@@ -1,13 +1,17 @@
 """A bit that flipped in a file of one bookie: the stream is read on from the others, and somebody is told where."""
 
+import asyncio
 import logging
+import math
 from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
 
+from quire.errors import DamagedEntry
 from quire.ledger.settings import LedgerSettings
 from quire.stream.namespace import open_namespace
+from tests.support.bit_rot import flip_bit
 from tests.support.servers.small_bookies import small_cluster
 
 MARK = b"the fifth record"
@@ -32,7 +36,7 @@ async def test_a_copy_that_rots_on_disk_is_told_by_its_place_in_the_stream(
         for name in asked:
             number = int(name.removeprefix("bookie-"))
             await cluster.stop(number)
-            flip_bit(cluster.folder / name)
+            flip_bit(cluster.folder / name, MARK)
             await cluster.start(number)
         async with open_namespace(cluster.uri, ledger_settings=IN_TURN) as namespace:
             for _ in range(3):
@@ -48,17 +52,26 @@ async def test_a_copy_that_rots_on_disk_is_told_by_its_place_in_the_stream(
         assert "quire_ledger_read_failures_total 0.0" in metrics
 
 
-def flip_bit(folder: Path) -> None:
-    """Of the record that has the mark, wherever the entry logs of a bookie have it."""
-    count = 0
-    for path in folder.rglob("*.log"):
-        data = bytearray(path.read_bytes())
-        at = data.find(MARK)
-        if at >= 0:
-            data[at] ^= 1
-            path.write_bytes(data)
-            count += 1
-    assert count == 1
+async def test_an_entry_that_rots_on_all_disks_is_told_at_once_and_skipped_on_demand(tmp_path: Path) -> None:
+    async with small_cluster(tmp_path / "cluster", bookies=3) as cluster:
+        async with open_namespace(cluster.uri) as namespace:
+            await namespace.create_stream("orders")
+            async with namespace.open_writer("orders") as writer:
+                for payload in (b"before", MARK, b"behind"):
+                    place = await writer.append(payload)
+        for number in range(1, 4):
+            await cluster.stop(number)
+            flip_bit(cluster.folder / f"bookie-{number}", MARK)
+            await cluster.start(number)
+        endless = LedgerSettings(read_patience_s=math.inf)
+        async with asyncio.timeout(60.0), open_namespace(cluster.uri, ledger_settings=endless) as namespace:
+            async with namespace.open_reader("orders") as reader:
+                assert (await anext(reader)).payload == b"before"
+                with pytest.raises(DamagedEntry) as damage:
+                    await anext(reader)
+                assert damage.value.facts["entry_id"] == place.entry_id - 1
+            async with namespace.open_reader("orders", skip_damaged=True) as reader:
+                assert [(await anext(reader)).payload for _ in range(2)] == [b"before", b"behind"]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:

@@ -7,7 +7,17 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from tests.unit.ledger.reader_world import SETTINGS, World, damaged, eventually, on_cluster, payload, read_all, stored
+from tests.unit.ledger.reader_world import (
+    READER,
+    SETTINGS,
+    World,
+    damaged,
+    eventually,
+    on_cluster,
+    payload,
+    read_all,
+    stored,
+)
 
 from quire.errors import (
     BookieFailed,
@@ -19,9 +29,11 @@ from quire.errors import (
     NoSuchLedger,
     QuireError,
 )
+from quire.ledger.damage import is_lost
+from quire.ledger.reader import LedgerReader
 from quire.ledger.reading import entry_error, more_telling
 from quire.rpc import BookieChannel, ReadRun
-from quire.types import EntryId, Fragment, LedgerId, LedgerMetadata
+from quire.types import BookieId, EntryId, Fragment, LedgerId, LedgerMetadata
 
 DAMAGED = (0, 7, 8, 30, 59)
 NO_BATCHES = replace(SETTINGS, batch_reads=False)
@@ -250,6 +262,83 @@ def test_an_entry_without_an_intact_copy_is_an_error_behind_those_before_it(quor
     on_cluster(check)
 
 
+@pytest.mark.parametrize("quorum", [(3, 2, 2), (3, 3, 2)])
+def test_who_follows_a_ledger_is_told_at_once_that_no_copy_of_an_entry_is_left(quorum: tuple[int, int, int]) -> None:
+    async def check(world: World) -> None:
+        writer = await world.write(60, quorum)
+        body = damaged(stored(writer.id, 33, payload(33), lac=32))
+        for bookie in world.bookies:
+            await world.put(bookie, writer.id, 33, body)
+        async with world.readers.open(writer.id) as reader:
+            found, began_s = list[int](), world.now_s
+            with pytest.raises(DamagedEntry, match="no copy of entry 33 of ledger 0 is left") as damage:
+                await follow(reader, found)
+            assert world.now_s - began_s < 1.0
+            assert is_lost(damage.value)
+            assert found == list(range(33))
+
+    on_cluster(check)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_an_entry_is_not_given_up_while_a_bookie_is_away_that_may_have_it(comes_back: bool) -> None:
+    """One copy is damaged, and the others cannot be reached: that may be over in a moment."""
+
+    async def check(world: World) -> None:
+        writer = await world.write(10, (3, 3, 2))
+        near, *far = writer.metadata.metadata.fragments[0].bookies
+        await world.put(near, writer.id, 5, damaged(stored(writer.id, 5, payload(5), lac=4)))
+        async with world.readers.open(writer.id) as reader:
+            for bookie in far:
+                world.sim.network.partition(READER, bookie)
+            found, began_s = list[int](), world.now_s
+            following = asyncio.create_task(follow(reader, found))
+            await world.pass_time(20.0)
+            assert found == list(range(5))
+            assert not following.done()
+            if comes_back:
+                world.sim.network.heal()
+                await following
+                assert found == list(range(10))
+                return
+            with pytest.raises(DamagedEntry) as damage:
+                await following
+            assert not is_lost(damage.value)
+            assert 30.0 <= world.now_s - began_s < 60.0
+        world.sim.network.heal()
+
+    on_cluster(check)
+
+
+async def follow(reader: LedgerReader, found: list[int]) -> None:
+    async for entry in reader.follow():
+        found.append(entry.entry_id)  # noqa: PERF401 - what was found before an error counts
+
+
+def test_a_bookie_that_lacks_an_entry_of_an_open_ledger_may_get_it_yet() -> None:
+    """Two copies are damaged, and the third may be on its way. When the ledger is closed none is."""
+
+    async def check(world: World) -> None:
+        async with world.create((3, 3, 2)) as writer:
+            late, *others = writer.metadata.metadata.fragments[0].bookies
+            await writer.append_many([payload(number) for number in range(5)])
+            await world.bookies[late].crash()
+            await writer.append_many([payload(5), payload(6)])
+            await world.bookies[late].start()
+            for bookie in others:
+                await world.put(bookie, writer.id, 5, damaged(stored(writer.id, 5, payload(5), lac=4)))
+            async with world.readers.open(writer.id, recover=False) as reader:
+                with pytest.raises(DamagedEntry) as damage:
+                    await reader.read_entry(EntryId(5))
+                assert not is_lost(damage.value)
+        async with world.readers.open(writer.id) as reader:
+            with pytest.raises(DamagedEntry) as damage:
+                await reader.read_entry(EntryId(5))
+            assert is_lost(damage.value)
+
+    on_cluster(check)
+
+
 def test_a_disk_that_cannot_be_read_means_another_replica() -> None:
     """Scenario 24: the bookie says that it failed, not that there is no entry; the reader goes on elsewhere."""
 
@@ -299,8 +388,9 @@ def test_the_error_is_kept_that_says_most() -> None:
     ]
     for known, newer, kept in rows:
         assert more_telling(known, newer) is kept, f"{known!r} then {newer!r}"
-    assert isinstance(entry_error(unknown_ledger, LedgerId(1), EntryId(2)), NoSuchEntry)
-    assert entry_error(damage, LedgerId(1), EntryId(2)) is damage
+    a, b = BookieId("a"), BookieId("b")
+    assert isinstance(entry_error({a: unknown_ledger}, LedgerId(1), EntryId(2)), NoSuchEntry)
+    assert entry_error({a: away, b: damage}, LedgerId(1), EntryId(2)) is damage
 
 
 def test_a_bookie_that_knows_no_batches_is_asked_for_one_once() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from quire.codec.entry import Entry
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import Damaged, LockLost, ProxyOutcomeUnknown, ProxyUnreachable, QuireError
+from quire.errors import DamagedEntry, LockLost, ProxyOutcomeUnknown, ProxyUnreachable, QuireError
 from quire.protocol.redirects import Advice, Route
 from quire.proxy.client.failures import failure_of
 from quire.proxy.client.hosts import Hosts
@@ -189,7 +189,7 @@ class RemoteSource:
             if isinstance(error, LockLost) or failure_of(error).advice is Advice.FINAL:
                 raise error
             raise lock_lost(self._stream) from error
-        if isinstance(error, Damaged) and self._settings.skip_damaged and self._at is not None:
+        if isinstance(error, DamagedEntry) and self._settings.skip_damaged and self._at is not None:
             self.skip(self._at, error)
             self._at = self._at.next_entry()
             return

@@ -20,7 +20,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, LockLost, NoSuchStream, OverCapacity, PositionTruncated, QuireError
+from quire.errors import (
+    DamagedEntry,
+    InvalidArgument,
+    LockLost,
+    NoSuchStream,
+    OverCapacity,
+    PositionTruncated,
+    QuireError,
+)
 from quire.metadata import HeldLock
 from quire.protocol.read_pacing import BytePace
 from quire.proxy.read.composing import Composer, EntryComposer, RecordComposer
@@ -73,6 +81,8 @@ class Reading:
             self._visible = cursor.home.cursor(dlsn_of(request.min_visible))
         self._ping_s = self._loop.time() + self._idle_s
         self.messages = 0
+        self._told = cursor.position  # The place that the client knows of.
+        self._damage: DamagedEntry | None = None  # What comes next.
         self._take = take
         if take is not None and self._is_unlimited and self._slow == pb.KEEP and isinstance(composer, EntryComposer):
             cursor.offer = self._offer
@@ -100,6 +110,8 @@ class Reading:
             position = dlsn_message(self.cursor.position)
             opened = pb.ReadOpened(resolved=position, mode=self.cursor.mode, incarnation=incarnation)
             return self._sent(pb.ReadEvent(opened=opened, gap=self._gap).SerializeToString(), entries=0)
+        if self._damage is not None:
+            raise self._damage
         while True:
             try:
                 message = await self._visible_first() if self._visible is not None else await self._more()
@@ -107,6 +119,10 @@ class Reading:
                 return self._end()
             except PositionTruncated:
                 message = await self._pass_over()
+            except DamagedEntry as error:
+                if self._told == self.cursor.position:
+                    raise
+                self._damage, message = error, self._ping()  # To pass over it a client has to know where it is.
             if message is not None:
                 return message
 
@@ -165,6 +181,7 @@ class Reading:
 
     def _sent(self, message: bytes, *, entries: int) -> bytes:
         self._ping_s = self._loop.time() + self._idle_s
+        self._told = self.cursor.position
         self.messages += 1
         self._service.metrics.on_sent(entries=entries, size_bytes=len(message))
         return message
