@@ -80,7 +80,7 @@ def test_a_seed_says_everything(name: str, seed: int) -> None:
             20,
             {"acknowledged": 2000, "tailed": 500, "recovered": 20, "fenced": 10, "bookie crashed": 20, "stall": 5}
             | {"crash": 3, "reset": 3, "partition": 3, "heal": 3, "lose_answers": 3, "slow_sync": 3}
-            | {"client crashed": 3, "fragment moved": 3}
+            | {"client crashed": 3, "fragment moved": 3, "collect": 3}
             | {"wiped": 1, "damage": 1, "blackout": 1, "failing_sync": 1, "fill": 1, "expire": 1},
         ),
         (

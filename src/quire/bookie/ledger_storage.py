@@ -424,6 +424,7 @@ class LedgerStorage:
         places = [(entry[0], entry[1], location) for entry, location in zip(entries, locations, strict=True)]
         position = await asyncio.to_thread(self._commit, states, places)
         self.write_cache.end_flush()
+        self.table.end_commit()
         self.reader.generation += 1
         checkpoint = Checkpoint(position, tuple(JournalPlace(mark.file_id, mark.offset, mark.number) for mark in marks))
         await replace_file(self._disk, f"{self.folder}/checkpoint", encode_checkpoint(checkpoint))
@@ -431,9 +432,8 @@ class LedgerStorage:
         self.shrink()
 
     def shrink(self) -> None:
-        """Keep the state of ledgers in memory within its bound."""
-        if not self.write_cache.flushing_bytes:
-            self.table.shrink(self._settings.ledgers_cached_max, busy=self.write_cache.ledgers)
+        """Keep the state of ledgers in memory within its bound. Also while a checkpoint is under way."""
+        self.table.shrink(self._settings.ledgers_cached_max, busy=self.write_cache.ledgers)
 
     def _commit(self, states: list[Operation], places: list[tuple[LedgerId, EntryId, Location]]) -> int:
         """Enter all into the index, durably. On a thread. In parts, the last of them synced: a crash in between only

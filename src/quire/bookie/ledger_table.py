@@ -1,8 +1,10 @@
 """The ledgers that a bookie has: their keys, fences and LACs, in memory while they are in use, in the index for good.
 
-Every change is journaled by the caller and waits here for the next checkpoint, which enters it into the index. A ledger
-that was deleted while it was fenced leaves a tombstone, so that a writer who comes too late is still refused; only a
-recovery brings such a ledger back, as fenced as it was.
+Every change is journaled by the caller and waits here for the next checkpoint, which enters it into the index. Until
+the index has it, its ledger stays in memory: what `find` read from the index meanwhile would be without it.
+
+A ledger that was deleted while it was fenced leaves a tombstone, so that a writer who comes too late is still refused;
+only a recovery brings such a ledger back, as fenced as it was.
 
 After damage to a journal nobody knows which ledgers lost records, or were here at all. Until `settle_damage` every
 ledger that comes into being is in limbo for that reason.
@@ -37,6 +39,7 @@ class LedgerTable:
         self._index = index
         self.by_id: dict[LedgerId, Ledger] = {}
         self._changed: dict[LedgerId, None] = {}  # Ledgers whose record in the index is out of date.
+        self._committing: dict[LedgerId, None] = {}  # Those of them whose record is on its way there.
         self._revived: dict[LedgerId, None] = {}  # Ledgers that a recovery brought back: their tombstones are to go.
         self._dropping: dict[LedgerId, bool] = {}  # Deleted, whether or not the index knows yet; True if fenced.
         self._shrunk_touch = 0  # When the newest of those that left memory was last added to.
@@ -81,12 +84,16 @@ class LedgerTable:
         return bool(self._changed)
 
     def take_changes(self) -> list[Operation]:
-        """What the index has to learn. It is told once."""
+        """What the index has to learn. It is told once: call `end_commit` when it knows."""
         operations: list[Operation] = [PutLedger(each, self.by_id[each].record()) for each in self._changed]
         operations += [DeleteTombstone(each) for each in self._revived]
         operations.append(PutMark(_DAMAGED, b"") if self.is_damaged else DeleteMark(_DAMAGED))
-        self._changed, self._revived = {}, {}
+        self._committing, self._changed, self._revived = self._changed, {}, {}
         return operations
+
+    def end_commit(self) -> None:
+        """The index has what `take_changes` gave. Not to be called if it could not be told: then all has to stay."""
+        self._committing = {}
 
     def ids(self, indexed: Iterable[LedgerId]) -> list[LedgerId]:
         """Every ledger, ascending, given those that the index has."""
@@ -125,11 +132,13 @@ class LedgerTable:
         self._dropping = {}
 
     def shrink(self, ledgers_max: int, busy: Iterable[LedgerId]) -> None:
-        """Drop from memory those that came first, if there are too many, unless they are busy or changed."""
+        """Drop from memory those that came first, if there are too many, unless they are busy or not in the index as
+        they are.
+        """
         excess = len(self.by_id) - ledgers_max
         if excess <= 0:
             return
-        kept = self._changed.keys() | set(busy)
+        kept = self._changed.keys() | self._committing.keys() | set(busy)
         idle = [
             each
             for each, ledger in self.by_id.items()

@@ -3,7 +3,7 @@
 Two halves: new entries go into the one while a checkpoint writes the other, and both can be read.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from quire.codec.entry_log import Entry
 from quire.errors import invariant
@@ -60,9 +60,9 @@ class WriteCache:
         return sorted({*self._active.get(ledger_id, ()), *self._flushing.get(ledger_id, ())})
 
     @property
-    def ledgers(self) -> Iterable[LedgerId]:
-        """The ledgers that have entries waiting for a checkpoint."""
-        return self._active.keys()
+    def ledgers(self) -> Collection[LedgerId]:
+        """The ledgers that have entries here: waiting for a checkpoint, or being written by one."""
+        return self._active.keys() | self._flushing.keys()
 
     def begin_flush(self) -> list[Entry]:
         """What a checkpoint has to write: everything that waits, by ledger and entry. New entries wait for the next."""

@@ -39,7 +39,6 @@ Ts = TypeVarTuple("Ts")
 
 TIME_LIMIT_S: Final = 86_400.0
 STEP_LIMIT: Final = 1_000_000
-_EXECUTOR_DELAY_MAX_S: Final = 0.001
 _TRACE_TAIL: Final = 20
 _TRACE_CHUNK: Final = 4_096
 _COLLECT_EVERY_STEPS: Final = 50_000
@@ -76,6 +75,7 @@ class SimLoop(RefusesReality):
     def __init__(self, seed: int, *, time_limit_s: float = TIME_LIMIT_S, step_limit: int = STEP_LIMIT) -> None:
         self.seed = seed
         self.steps = 0
+        self.executor_delay_max_s = 0.001  # How long a call on a thread takes at most: such as a commit of an index.
         self.on_task: Callable[[asyncio.Task[Any]], None] | None = None  # Told of every task, in its creator's context.
         self.on_generator: Callable[[AsyncGenerator[Any, Any]], None] = lambda generator: None  # The same.
         self._time_limit_s = time_limit_s
@@ -231,7 +231,7 @@ class SimLoop(RefusesReality):
                     future.set_result(result)
 
         work.__qualname__ = f"executor {_name_of(func)}"
-        self.call_later(self._random.random() * _EXECUTOR_DELAY_MAX_S, work)
+        self.call_later(self._random.random() * self.executor_delay_max_s, work)
         return future
 
     # --- Running ----------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from quire.bookie import storage_start
 from quire.bookie.connection import BookieConnection
 from quire.bookie.identity import Identity
 from quire.bookie.journal import Journal
+from quire.bookie.ledger_table import LedgerTable
 from quire.bookie.service import BookieService
 from quire.codec.cookie import Cookie
 from quire.codec.journal import FENCE
@@ -212,6 +213,18 @@ def fence_lost_at_restart() -> Patch:
     return patch.object(storage_start, "_take_in", take_in)
 
 
+def fence_evicted_on_its_way_to_the_index() -> Patch:
+    """While a checkpoint commits, a ledger leaves memory, and comes back from an index that does not know its fence."""
+    original = LedgerTable.take_changes
+
+    def take_changes(self: Any) -> Any:
+        operations = original(self)
+        self.end_commit()
+        return operations
+
+    return patch.object(LedgerTable, "take_changes", take_changes)
+
+
 def damage_is_absence() -> Patch:
     """A bookie that cannot read an entry any more says that it never had it (case 10)."""
     original = BookieService.status_of
@@ -250,6 +263,7 @@ FLAWS = [
     Flaw(acknowledges_before_the_flush, WORKLOADS["ledgers/power"], 120),
     Flaw(fence_answered_before_the_flush, WORKLOADS["ledgers/amnesia"], 120),
     Flaw(fence_lost_at_restart, WORKLOADS["ledgers/amnesia"], 120),
+    Flaw(fence_evicted_on_its_way_to_the_index, WORKLOADS["ledgers/compaction"], 120),
     Flaw(damage_is_absence, WORKLOADS["ledgers/bad_disk"], 120),
     Flaw(starts_on_an_empty_disk, WORKLOADS["ledgers/bad_disk"], 120),
 ]

@@ -25,6 +25,7 @@ EVERYTHING = Plan(
         "make_room": 1,
         "wipe": 0.3,
         "damage": 0.5,
+        "collect": 2,
         "crash_client": 1,
     }
 )

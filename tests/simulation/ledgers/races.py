@@ -5,6 +5,7 @@
 `late_change`  a bookie is replaced, slowly, while entries become complete that have nothing to do with it.
 `late_adds`    a ledger is recovered while entries are on their way to it, and each way has its own length.
 `amnesia`      bookies lose power right after a recovery, and the writer, who was idle, tries to go on.
+`compaction`   ledgers are recovered while bookies, on slow disks, compact; their writers, who were idle, try to go on.
 `bad_disk`     one disk goes bad when everything is in the logs and the writer is gone; then the ledger is recovered.
 """
 
@@ -13,14 +14,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from quire.errors import LedgerFenced, QuireError
+from quire.ledger.client import LedgerClient
 from quire.testing import SimBookie, Simulation
 from tests.simulation.ledgers.clients import recover
 from tests.support.ledgers.history import LedgerHistory, check
-from tests.support.simulation.faults import blackout, damage_logs
+from tests.support.simulation.faults import blackout, collect_garbage, damage_logs
 from tests.support.simulation.ledgers import LedgerWorld, Plan, append
 
 _FAST_S, _FAR_S, _SLOW_S = (0.001, 0.02), (0.1, 0.15), (0.1, 0.4, 1.2)
 _BLOCKS_S = (0.0, 0.0, 0.0, 0.4, 0.5, 0.6, 0.7)
+_COMMIT_S = (0.001, 0.03, 0.1, 0.2)  # How long the index of a bookie takes at most.
+_IN_LOGS_S = 3.0  # Until everything that was written is in the logs.
+_ROUNDS, _LEDGERS = 5, 8  # More than a bookie keeps in memory.
 _ANSWER_S = 60.0
 
 
@@ -190,6 +195,52 @@ async def amnesia(sim: Simulation) -> LedgerWorld:
             except QuireError as error:
                 world.note("writer", error)
     return world
+
+
+async def compaction(sim: Simulation) -> LedgerWorld:
+    """With an ack quorum of one, a single bookie that forgets a fence acknowledges too much.
+
+    The ledgers are empty: what a recovery writes back would have to wait for another checkpoint.
+    """
+    plan = Plan(bookies=3, checkpoint_interval_s=0.2).having((3, 3, 1), (3, 2, 1), (2, 2, 1))
+    async with _world(sim, plan) as world, world.ledgers("writer") as ledgers, world.ledgers("recoverer") as others:
+        async with world.created(ledgers, LedgerHistory()) as writer:
+            await append(world.histories[0], writer, 25, size=5_000)
+        await asyncio.sleep(_IN_LOGS_S)
+        sim.loop.executor_delay_max_s = world.rng.choice(_COMMIT_S)
+        collecting = sim.host("collector").spawn(_collect_again_and_again(world))
+        for _ in range(_ROUNDS):
+            now = asyncio.Event()
+            for _ in range(_LEDGERS):
+                world.spawn("writers", _recover_under_writer(world, ledgers, others, now))
+            await asyncio.sleep(0.5)
+            now.set()
+            await world.end_clients(["writers"], within_s=_ANSWER_S)
+        collecting.cancel()
+        sim.loop.executor_delay_max_s = min(_COMMIT_S)
+    return world
+
+
+async def _recover_under_writer(
+    world: LedgerWorld, ledgers: LedgerClient, others: LedgerClient, now: asyncio.Event
+) -> None:
+    history = LedgerHistory()
+    try:
+        async with world.created(ledgers, history) as writer:
+            await now.wait()
+            await recover(world, "recoverer", others, history)
+            await asyncio.sleep(world.rng.random() * 0.3)
+            await append(history, writer, 1)
+    except LedgerFenced:
+        world.events["fenced"] += 1
+    except QuireError as error:
+        world.note("writer", error)
+
+
+async def _collect_again_and_again(world: LedgerWorld) -> None:
+    while True:
+        collect_garbage(world.rng.choice(world.bookies))
+        await asyncio.sleep(world.rng.random() * 0.1)
 
 
 async def bad_disk(sim: Simulation) -> LedgerWorld:

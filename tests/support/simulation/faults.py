@@ -26,6 +26,7 @@ Fault = Literal[
     "make_room",
     "wipe",  # A bookie's disk is exchanged for an empty one: it must not start again. Once in a run.
     "damage",  # Bits flip in a bookie's entry logs. One bookie in a run.
+    "collect",  # A bookie collects garbage and compacts its logs.
     "crash_client",  # The host of a client dies.
 ]
 Kind = TypeVar("Kind", bound=str)
@@ -120,6 +121,8 @@ async def wreak(world: World[Any], kind: str) -> None:
         case "damage":
             if can_lose(world, bookie):
                 damage_logs(world, bookie)
+        case "collect":
+            collect_garbage(bookie)
         case "crash_client":
             if world.client_names:
                 await world.crash_client(rng.choice(world.client_names))
@@ -149,6 +152,12 @@ async def blackout(world: World[Any], bookies: list[SimBookie]) -> None:
     await asyncio.sleep(world.rng.random() * 0.3)
     for bookie in bookies:
         await world.start(bookie)
+
+
+def collect_garbage(bookie: SimBookie) -> None:
+    """Have a bookie delete what is gone and compact its logs, beside everything else that it does."""
+    if bookie.is_running and (garbage := bookie.bookie.garbage) is not None:
+        garbage.trigger(minor=True, major=True)
 
 
 def damage_logs(world: World[Any], bookie: SimBookie) -> None:

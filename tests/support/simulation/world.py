@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from quire.bookie.bookie import BookieSettings
+from quire.bookie.garbage import GarbageSettings
 from quire.bookie.identity import BookieFolders
 from quire.bookie.space import SpaceSettings
 from quire.errors import Damaged, QuireError, WrongDisk
@@ -48,6 +49,8 @@ class Setting:
     sync_s: tuple[float, float] | None = None
     """How long a flush takes; None for hardly any time."""
 
+    checkpoint_interval_s: float = 0.5
+
 
 PlanT = TypeVar("PlanT", bound=Setting)
 
@@ -69,9 +72,11 @@ class World(Generic[PlanT]):
     def _bookie(self, name: str) -> SimBookie:
         settings = BookieSettings(
             BookieFolders("/data", ("/journal",)),
-            checkpoint_interval_s=0.5,
+            checkpoint_interval_s=self.plan.checkpoint_interval_s,
             storage=SMALL_STORAGE,
             space=SpaceSettings(reserve_bytes=0, free_bytes_min=FREE_BYTES_MIN, check_interval_s=0.3),
+            # When it is asked for, which is not within any interval, every log is compacted.
+            garbage=GarbageSettings(major_live_ratio_max=1.0),
             # A machine that lost power leaves its registration behind, and must not wait for it to go.
             folder_token=lambda _: name,
         )

@@ -28,6 +28,7 @@ from quire.bookie.ledger_storage import Absence
 from quire.codec.digest import Crc32cDigest
 from quire.codec.entry import EntryCodec
 from quire.errors import WrongDisk
+from quire.protocol.fencing import Refusal
 from quire.runtime import read_file
 from quire.testing.disk_faults import Operation
 from quire.types import EntryId, LedgerId
@@ -422,6 +423,32 @@ def test_a_ledger_that_left_memory_is_as_it_was() -> None:
         assert host.storage.is_fenced(OTHER)
 
     on_storage(check, settings=replace(SETTINGS, ledgers_cached_max=1))
+
+
+@pytest.mark.parametrize("moment_s", MOMENTS)
+@pytest.mark.parametrize(
+    "is_new", [True, False], ids=["a ledger that only a recovery asked for", "a ledger with entries"]
+)
+def test_a_fence_is_not_forgotten_while_a_checkpoint_takes_it_to_the_index(is_new: bool, moment_s: float) -> None:
+    """Garbage collection makes checkpoints, too: what its bookie does meanwhile to keep memory small must wait."""
+
+    async def check(host: StorageHost) -> None:
+        if not is_new:
+            await host.add(0)
+            await host.storage.checkpoint()
+        for ledger_id in (LEDGER, OTHER):
+            number = host.storage.fence(ledger_id, KEY)
+            assert isinstance(number, int)
+            await host.storage.journals.wait_durable(ledger_id, number)
+        checkpoint = asyncio.create_task(host.storage.checkpoint())
+        await asyncio.sleep(moment_s)
+        host.storage.shrink()
+        late = host.storage.add(LEDGER, EntryId(1), EntryId(0), body(1, lac=0), KEY, recovery=False)
+        assert late is Refusal.FENCED
+        await checkpoint
+        assert host.storage.is_fenced(LEDGER)
+
+    on_storage(check, settings=replace(SETTINGS, ledgers_cached_max=1), seeds=range(5))
 
 
 def test_ledgers_that_are_only_read_do_not_stay_in_memory() -> None:

@@ -37,8 +37,13 @@ def begin_drop(table: LedgerTable, *ledger_ids: LedgerId, touched_max: int = 0) 
     return table.begin_drop(ledger_ids, tombstones_until_ms=UNTIL_MS, touched_max=touched_max)
 
 
-def drop(table: LedgerTable, index: SimIndex, *ledger_ids: LedgerId) -> None:
+def commit(table: LedgerTable, index: SimIndex) -> None:
     index.commit(*table.take_changes())
+    table.end_commit()
+
+
+def drop(table: LedgerTable, index: SimIndex, *ledger_ids: LedgerId) -> None:
+    commit(table, index)
     index.commit(*begin_drop(table, *ledger_ids))
     table.end_drop()
 
@@ -48,7 +53,7 @@ def drop(table: LedgerTable, index: SimIndex, *ledger_ids: LedgerId) -> None:
 
 def test_a_ledger_is_found_after_it_left_memory(table: LedgerTable, index: SimIndex) -> None:
     created(table, ONE, fenced=True)
-    index.commit(*table.take_changes())
+    commit(table, index)
     table.shrink(0, busy=())
     assert not table.by_id
     found = table.find(ONE)
@@ -60,7 +65,7 @@ def test_ledgers_that_are_busy_changed_or_waited_for_stay_in_memory(table: Ledge
     idle, busy, waited_for, ahead = (LedgerId(number) for number in range(4))
     for ledger_id in (idle, busy, waited_for, ahead):
         created(table, ledger_id)
-    index.commit(*table.take_changes())
+    commit(table, index)
     changed = LedgerId(4)
     created(table, changed)
     table.by_id[waited_for].waiters.append(LacWaiter(EntryId(0), lambda _: None))
@@ -71,10 +76,30 @@ def test_ledgers_that_are_busy_changed_or_waited_for_stay_in_memory(table: Ledge
     assert len(table.by_id) == 4
 
 
+def test_a_ledger_stays_in_memory_until_the_index_has_it(table: LedgerTable, index: SimIndex) -> None:
+    """`find` would read what the index had before: another state, or nothing at all."""
+    created(table, ONE)
+    commit(table, index)
+    table.by_id[ONE].gate.fenced = True
+    table.on_change(ONE)
+    created(table, TWO)
+    operations = table.take_changes()
+    table.shrink(0, busy=())
+    assert [*table.by_id] == [ONE, TWO]
+    table.on_change(TWO)
+    index.commit(*operations)
+    table.end_commit()
+    table.shrink(0, busy=())
+    assert [*table.by_id] == [TWO]
+    found = table.find(ONE)
+    assert found is not None
+    assert found.gate.fenced
+
+
 def test_changes_are_told_once(table: LedgerTable, index: SimIndex) -> None:
     created(table, ONE)
     seen = [table.has_changes]
-    index.commit(*table.take_changes())
+    commit(table, index)
     seen.append(table.has_changes)
     table.on_change(ONE)
     seen.append(table.has_changes)
@@ -107,7 +132,7 @@ def test_where_a_fenced_ledger_was_deleted_nobody_writes_but_a_recovery(table: L
     assert isinstance(revived, Ledger)
     assert revived.gate.fenced
     assert index.tombstones() == [(ONE, UNTIL_MS)], "it is needed until the ledger itself is in the index"
-    index.commit(*table.take_changes())
+    commit(table, index)
     assert (index.tombstones(), index.ledgers()) == ([], [ONE])
 
 
@@ -115,7 +140,7 @@ def test_a_tombstone_holds_from_the_moment_of_the_deletion(table: LedgerTable, i
     """The index learns of it later, and a writer may come in between."""
     for ledger_id in (ONE, TWO):
         created(table, ledger_id, fenced=ledger_id == ONE)
-    index.commit(*table.take_changes())
+    commit(table, index)
     operations = begin_drop(table, ONE, TWO)
     assert table.find(ONE) is None
     assert (table.is_dropping(ONE), table.is_buried(ONE), table.is_buried(TWO)) == (True, True, False)
@@ -132,7 +157,7 @@ def test_a_revived_ledger_that_is_deleted_again_keeps_its_tombstone(table: Ledge
     table.create(ONE, KEY, revive=True)
     index.commit(*begin_drop(table, ONE))
     table.end_drop()
-    index.commit(*table.take_changes())
+    commit(table, index)
     assert (index.tombstones(), index.ledgers()) == ([(ONE, UNTIL_MS)], [])
 
 
@@ -144,7 +169,7 @@ def test_a_deletion_leaves_what_was_touched_since_and_wakes_who_waits_for_the_re
         ledger = created(table, ledger_id)
         ledger.touched = touched
         ledger.waiters.append(LacWaiter(EntryId(0), lambda _, each=ledger_id: woken.append(each)))  # type: ignore[misc]
-    index.commit(*table.take_changes())
+    commit(table, index)
     index.commit(*begin_drop(table, ONE, TWO, LedgerId(3), touched_max=7))
     table.end_drop()
     assert (table.ids(index.ledgers()), woken) == ([TWO], [ONE])
@@ -154,7 +179,7 @@ def test_a_ledger_that_was_touched_since_stays_though_it_left_memory_and_came_ba
     table: LedgerTable, index: SimIndex
 ) -> None:
     created(table, ONE).touched = 8
-    index.commit(*table.take_changes())
+    commit(table, index)
     table.shrink(0, busy=())
     assert table.find(ONE) is not None
     assert begin_drop(table, ONE, touched_max=7) == []
@@ -169,11 +194,11 @@ def test_after_damage_every_new_ledger_is_in_limbo_until_it_is_settled(table: Le
     table.enter_limbo([ONE, TWO])
     assert table.by_id[ONE].gate.limbo
     assert created(table, TWO).gate.limbo
-    index.commit(*table.take_changes())
+    commit(table, index)
     assert LedgerTable(index).is_damaged, "also after a restart"
     table.settle_damage()
     assert not created(table, LedgerId(3)).gate.limbo
-    index.commit(*table.take_changes())
+    commit(table, index)
     later = LedgerTable(index)
     assert not later.is_damaged
     limbo = {each for each in later.ids(index.ledgers()) if (ledger := later.find(each)) and ledger.gate.limbo}

@@ -67,7 +67,7 @@ class WriteCacheModel(RuleBasedStateMachine):
         assert (self.cache.active_bytes, self.cache.flushing_bytes) == (size(self.waiting), size(self.flushing))
         assert self.cache.total_bytes == size(self.waiting) + size(self.flushing)
         assert bool(self.cache) == bool(self.waiting)
-        assert {*self.cache.ledgers} == {ledger_id for ledger_id, _ in self.waiting}
+        assert {*self.cache.ledgers} == {ledger_id for ledger_id, _ in (*self.waiting, *self.flushing)}
 
 
 def size(bodies: Bodies) -> int:
