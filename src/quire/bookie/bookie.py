@@ -32,7 +32,7 @@ from quire.bookie.identity import (
     prove_identity,
     stored_bookie_id,
 )
-from quire.bookie.integrity import settle_damage
+from quire.bookie.integrity import Limbo, settle_damage
 from quire.bookie.ledger_storage import LedgerStorage, OpenIndex
 from quire.bookie.measures import measure, measure_garbage, measure_space
 from quire.bookie.metrics import READONLY, UNREGISTERED, WRITABLE, BookieMetrics
@@ -180,6 +180,8 @@ class Bookie:
         measure_garbage(self.metrics, self._garbage)
         self._run(stack, self._checkpoints(storage), "checkpoints")
         self._run(stack, self._garbage.run(), "garbage collection")
+        if storage.table.has_limbo:
+            self._run(stack, Limbo(storage, cluster, runtime, self.bookie_id).run(), "limbo")
         await self._serve_admin(stack)
         await self._register(stack)
         stack.callback(self._stop_serving)

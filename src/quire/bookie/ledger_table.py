@@ -30,6 +30,7 @@ from quire.protocol.fencing import LedgerGate, Refusal
 from quire.types import NO_ENTRY, LedgerId
 
 _DAMAGED: Final = "damaged"  # A mark in the index: part of a journal could not be read.
+_LIMBO: Final = "limbo"  # Another one: there may be ledgers in limbo.
 
 
 class LedgerTable:
@@ -44,6 +45,7 @@ class LedgerTable:
         self._dropping: dict[LedgerId, bool] = {}  # Deleted, whether or not the index knows yet; True if fenced.
         self._shrunk_touch = 0  # When the newest of those that left memory was last added to.
         self.is_damaged = index.mark(_DAMAGED) is not None
+        self.has_limbo = self.is_damaged or index.mark(_LIMBO) is not None  # Whether a ledger may be in limbo.
 
     def find(self, ledger_id: LedgerId) -> Ledger | None:
         ledger = self.by_id.get(ledger_id)
@@ -87,7 +89,8 @@ class LedgerTable:
         """What the index has to learn. It is told once: call `end_commit` when it knows."""
         operations: list[Operation] = [PutLedger(each, self.by_id[each].record()) for each in self._changed]
         operations += [DeleteTombstone(each) for each in self._revived]
-        operations.append(PutMark(_DAMAGED, b"") if self.is_damaged else DeleteMark(_DAMAGED))
+        for mark, is_set in ((_DAMAGED, self.is_damaged), (_LIMBO, self.has_limbo)):
+            operations.append(PutMark(mark, b"") if is_set else DeleteMark(mark))
         self._committing, self._changed, self._revived = self._changed, {}, {}
         return operations
 
@@ -151,7 +154,7 @@ class LedgerTable:
 
     def enter_limbo(self, ledger_ids: Iterable[LedgerId]) -> None:
         """Acknowledged records may be lost, and nobody knows of which of these ledgers: none of them is complete."""
-        self.is_damaged = True
+        self.is_damaged = self.has_limbo = True
         for ledger_id in ledger_ids:
             ledger = self.find(ledger_id)
             if ledger is not None and not ledger.gate.limbo:
@@ -163,9 +166,25 @@ class LedgerTable:
         ledger = self.find(ledger_id)
         if ledger is None:
             ledger = self.by_id[ledger_id] = Ledger(LedgerGate(master_key))
-        ledger.gate.limbo = True
+        ledger.gate.limbo = self.has_limbo = True
         ledger.gate.fenced = ledger.gate.fenced or fenced
         self._changed[ledger_id] = None
+
+    def is_in_limbo(self, ledger_id: LedgerId) -> bool:
+        """As `find` would tell, but the ledger does not come into memory for it."""
+        ledger = self.by_id.get(ledger_id)
+        if ledger is not None:
+            return ledger.gate.limbo
+        record = None if ledger_id in self._dropping else self._index.ledger(ledger_id)
+        return record is not None and record.limbo
+
+    def leave_limbo(self, ledger_id: LedgerId, *, fenced: bool) -> None:
+        """Everything that the metadata says should be here is. A fence that may be lost is set again, in one write."""
+        ledger = self.find(ledger_id)
+        if ledger is not None:
+            ledger.gate.limbo = False
+            ledger.gate.fenced = ledger.gate.fenced or fenced
+            self._changed[ledger_id] = None
 
     def settle_damage(self) -> None:
         """All ledgers that might be incomplete are in limbo now: what is unknown beyond them was never here."""

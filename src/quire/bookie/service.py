@@ -37,7 +37,7 @@ _RECEIVED_BYTES_MAX: Final = 256 * 1024  # In one go. With 512 KiB small entries
 _OF_REFUSAL: Final = {
     Refusal.WRONG_KEY: Status.EUA,
     Refusal.FENCED: Status.EFENCED,
-    Refusal.IN_LIMBO: Status.EUA,
+    Refusal.IN_LIMBO: Status.EUNKNOWNLEDGERSTATE,  # A writer replaces this bookie, and goes on.
     Refusal.GONE: Status.ENOLEDGER,
 }
 _OF_ABSENCE: Final = {

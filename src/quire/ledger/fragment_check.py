@@ -2,16 +2,17 @@
 
 Each bookie is asked for the first and the last entry that it should have of a fragment, and for a sample of those
 between. Whoever is not listed is bad without being asked. Whatever else a bookie answers than the entry itself, intact,
-makes its place bad: the copy cannot be relied on.
+makes its place bad: the copy cannot be relied on. A bookie that lost part of its data says so when it is asked for its
+last entry (its ledgers are in limbo): a sample proves nothing then, and it is asked for all.
 """
 
 import asyncio
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from quire.codec.wire.codes import Status
-from quire.errors import BookieFailed, Damaged, NoSuchEntry, NoSuchLedger, QuireError, Unavailable
+from quire.errors import BookieFailed, Damaged, EntriesUnknown, NoSuchEntry, NoSuchLedger, QuireError, Unavailable
 from quire.ledger.reader import LedgerReader
 from quire.metadata import StoredLedger
 from quire.protocol.fragments import Span, known_lac, sample, spans_of
@@ -19,7 +20,7 @@ from quire.protocol.quorum import write_set
 from quire.protocol.repair import Fault
 from quire.rpc import status_error
 from quire.telemetry.events import logger
-from quire.types import BookieId, EntryId, LedgerMetadata
+from quire.types import NO_ENTRY, BookieId, EntryId, LedgerMetadata
 from quire.values import dataclass
 
 if TYPE_CHECKING:
@@ -122,14 +123,36 @@ async def _check_place(
         return NOT_LISTED, Fault.AWAY
     if bookie in silent:
         return silent[bookie], Fault.SILENT
-    wanted = sample(span, place, quorum, percentage)
+    problem = await _check_sample(reader, bookie, sample(span, place, quorum, percentage))
+    if isinstance(problem, Unavailable):
+        silent[bookie] = str(problem)
+    elif span.is_empty or not (problem is None or _fault_of(problem) is Fault.BAD):
+        pass
+    elif await _has_lost_some(reader, bookie):
+        problem = problem or await _check_sample(reader, bookie, sample(span, place, quorum, 100.0))
+        return None if problem is None else (str(problem), Fault.SILENT)
+    return None if problem is None else (str(problem), _fault_of(problem))
+
+
+async def _check_sample(reader: LedgerReader, bookie: BookieId, wanted: Iterator[EntryId]) -> QuireError | None:
     while batch := list(itertools.islice(wanted, _AT_ONCE)):
         problem = await _check_patiently(reader, bookie, batch)
         if problem is not None:
-            if isinstance(problem, Unavailable):
-                silent[bookie] = str(problem)
-            return str(problem), _fault_of(problem)
+            return problem
     return None
+
+
+async def _has_lost_some(reader: LedgerReader, bookie: BookieId) -> bool:
+    """Whether the bookie says that it cannot tell what it has of the ledger."""
+    timeout_s = reader.settings.read_timeout_s
+    try:
+        channel = await reader.client.pool.connect(bookie, 3, timeout_s=timeout_s)
+        await channel.read(reader.id, NO_ENTRY, version=3, timeout_s=timeout_s)
+    except EntriesUnknown:
+        return True
+    except QuireError:
+        pass  # It answered a moment ago, and that counts.
+    return False
 
 
 def _fault_of(problem: QuireError) -> Fault:

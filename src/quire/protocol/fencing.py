@@ -5,8 +5,9 @@ A fence is for ever: from the moment it is set no ordinary add is accepted, whil
 it found. Whether a fence may be *answered* is another question: only once its record is durable, which the shell waits
 for.
 
-A ledger is in limbo when the bookie lost part of its data and cannot tell whether a fence was among it. Until somebody
-fences it again it takes no ordinary adds: the writer may have been shut out before.
+A ledger is in limbo when the bookie lost part of its data and cannot tell whether a fence was among it. Until that is
+settled it takes no ordinary adds: the writer may have been shut out before. That is no fence. To the writer the bookie
+has failed: it replaces it, which the metadata allows only if the ledger is still open.
 
 Invariants, of those in the ledger protocol:
   FencedStaysFenced   no event undoes a fence.

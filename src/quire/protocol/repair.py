@@ -27,7 +27,7 @@ class Fault(enum.Enum):
     """What is wrong with a bookie's copies."""
 
     AWAY = enum.auto()  # The bookie is not listed.
-    SILENT = enum.auto()  # It is, and does not answer us. It may answer others.
+    SILENT = enum.auto()  # It is, and does not answer us; it may answer others. Or it says that it lost some.
     ABSENT = enum.auto()  # It says that it has no such entry: it lost it, never got it, or will get it any moment.
     BAD = enum.auto()  # What it has is damaged, or cannot be read.
 
@@ -92,9 +92,10 @@ def may_close(quorum: Quorum, before: Look, after: Look) -> bool:
     """Whether a ledger that nobody closed should be recovered, although all its bookies take entries: since copies of
     its last fragment are bad that its writer, if there is one, knows nothing of. Between the looks it had time.
 
-    A bookie that is behind its writer, or that only we do not reach, is no reason while the writer gets on. Nor is a
-    ledger recovered if so many bookies deny an entry that is confirmed that some of them must have lost it: a recovery
-    would believe them about the entries behind it, too, and cut the ledger off there.
+    A bookie that is behind its writer, that only we do not reach, or that lost some and so refuses what the writer
+    sends, is no reason while the writer gets on. Nor is a ledger recovered if so many bookies deny an entry that is
+    confirmed that some of them must have lost it: a recovery would believe them about the entries behind it, too, and
+    cut the ledger off there.
     """
     if (before.span.first, before.span.bookies) != (after.span.first, after.span.bookies):
         return False  # The writer has replaced somebody since.

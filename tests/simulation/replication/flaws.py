@@ -8,14 +8,18 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from quire.bookie import service
 from quire.bookie.compaction import Compactor
 from quire.bookie.entry_log import EntryLogs
 from quire.bookie.index import PutTombstone
+from quire.bookie.integrity import Limbo
 from quire.bookie.ledger_table import LedgerTable
+from quire.codec.wire.codes import Status
 from quire.ledger import fragment_check, fragment_copy
 from quire.metadata import ANY_VERSION, MetadataStore
 from quire.metadata.underreplication import Underreplication
 from quire.protocol import fragments, repair
+from quire.protocol.fencing import Refusal
 from quire.replication import worker
 from quire.replication.worker import Worker
 from quire.types import EntryId, LedgerState
@@ -173,6 +177,29 @@ def looks_without_settling() -> Patch:
     return patch.object(MetadataStore, "_settled_driver", at_once)
 
 
+def limbo_ends_ledgers() -> Patch:
+    """A bookie that may have lost a fence answers as one that was fenced, and ends ledgers that nobody recovers."""
+    return patch.dict(service._OF_REFUSAL, {Refusal.IN_LIMBO: Status.EFENCED})
+
+
+def samples_of_ledgers_in_limbo() -> Patch:
+    """Of a bookie that lost some entries the first and the last one are looked at, and a hole between them stays."""
+
+    async def never(reader: Any, bookie: Any) -> bool:
+        return False
+
+    return patch.object(fragment_check, "_has_lost_some", never)
+
+
+def leaves_limbo_without_a_look() -> Patch:
+    """A bookie that lost entries says after a while that they never were."""
+
+    async def always(self: Any, ledger_id: Any, metadata: Any) -> bool:
+        return True
+
+    return patch.object(Limbo, "_has_all", always)
+
+
 FLAWS = [
     Flaw(repairs_the_last_fragment_of_open_ledgers, WORKLOADS["replication/idle_writer"], 30),
     Flaw(copies_up_to_what_bookies_know, WORKLOADS["replication/new_fragment"], 60),
@@ -186,4 +213,7 @@ FLAWS = [
     Flaw(does_not_look_again, WORKLOADS["replication/came_back"], 30),
     Flaw(looks_without_settling, WORKLOADS["replication/late_writes"], 60),
     Flaw(leaves_bad_copies_of_open_ledgers_alone, WORKLOADS["replication/damaged_open"], 30),
+    Flaw(limbo_ends_ledgers, WORKLOADS["replication/limbo"], 30),
+    Flaw(samples_of_ledgers_in_limbo, WORKLOADS["replication/limbo"], 30),
+    Flaw(leaves_limbo_without_a_look, WORKLOADS["replication/limbo"], 30),
 ]

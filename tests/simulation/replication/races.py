@@ -11,6 +11,8 @@
 `buried_before`        a bookie dropped a ledger of the same id before, and remembers that it was fenced.
 `damaged_open`         a copy in an open ledger goes bad on a bookie that lives, and later another one dies.
 `damaged_logs`         bookies cannot read all of their logs, and collect garbage.
+`limbo`                a bookie's journal is damaged while its ledger is written: the writer goes on, and when repairs
+                       are done the bookie knows again what it has.
 """
 
 import asyncio
@@ -18,7 +20,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from quire.errors import QuireError
+from quire.errors import LedgerFenced, QuireError
+from quire.runtime import read_file
 from quire.testing import SimBookie, Simulation
 from quire.types import EntryId, Fragment, LedgerMetadata, LedgerState, Quorum
 from tests.support.ledgers.history import LedgerHistory
@@ -308,3 +311,46 @@ async def damaged_logs(sim: Simulation) -> RepairWorld:
         await world.marks.enable()
         await world.wait_whole()
     return world
+
+
+async def limbo(sim: Simulation) -> RepairWorld:
+    """What is damaged is one of the last entries, each of which is a group of the journal, and not always the last one.
+    The writer is not idle for as long as it takes to be shut out."""
+    async with _world(sim, sim.rng.choice([3, 4]), (3, 3, 2), open_ledger_grace_s=30.0) as world:
+        history, rng = LedgerHistory(), world.rng
+        async with world.ledgers("writer") as ledgers, world.created(ledgers, history) as writer:
+            await append(history, writer, rng.randrange(1, 6))
+            bad = await _member(world, history)
+            await asyncio.sleep(rng.choice([0.0, 1.0]))  # Until what is there so far is in the index.
+            await append(history, writer, 3)
+            await world.crash(bad, power_loss=False)
+            await _damage_journal(world, bad, b"%d/%d:" % (writer.id, len(history.sent) - rng.randrange(1, 4)))
+            await append(history, writer, rng.randrange(3))
+            await world.start(bad)
+            table = bad.bookie.service.storage.table
+            world.events["in limbo"] += table.has_limbo
+            await asyncio.sleep(rng.random())
+            await ledgers.pool.connect(name_of(bad), 2, timeout_s=5.0)  # As for another ledger.
+            try:
+                await append(history, writer, 3)
+                await asyncio.sleep(rng.random() * 12)
+                await append(history, writer, 3)
+            except LedgerFenced as error:
+                raise AssertionError(f"nobody recovers the ledger: {error}") from error
+        await world.wait_whole()
+        patience_s = 200.0
+        while table.has_limbo:
+            await asyncio.sleep(1.0)
+            patience_s -= 1.0
+            assert patience_s > 0, "a bookie has all that it should have, and does not know it"
+    return world
+
+
+async def _damage_journal(world: RepairWorld, bookie: SimBookie, content: bytes) -> None:
+    """Flip a bit of an entry, if the journal has it yet."""
+    disk = bookie.host.disk
+    for name in await disk.listdir("/journal"):
+        at = (await read_file(disk, f"/journal/{name}")).find(content)
+        if at >= 0:
+            disk.flip_bit(f"/journal/{name}", at)
+            world.events["bits flipped"] += 1

@@ -18,6 +18,7 @@ WORKLOADS = workloads(
         "buried_before": races.buried_before,
         "damaged_open": races.damaged_open,
         "damaged_logs": races.damaged_logs,
+        "limbo": races.limbo,
         **planned(
             operations.live,
             operations=operations.OPERATIONS,

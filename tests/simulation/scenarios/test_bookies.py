@@ -201,6 +201,35 @@ def test_scenario_25_what_a_bookie_lost_it_does_not_deny_until_it_has_it_again(s
     play(scene, seed, settings=bookie_settings(checkpoint_interval_s=1000))
 
 
+@pytest.mark.parametrize("spare", [1, 0], ids=["another takes its place", "its place stays vacant"])
+@every_seed
+def test_scenario_25_a_bookie_in_limbo_has_failed_for_a_writer_which_goes_on(seed: int, spare: int) -> None:
+    """It may have forgotten a fence, so it takes nothing. But that is no fence: nobody has begun a recovery."""
+
+    async def scene(stage: Stage) -> None:
+        client = await stage.client("writer")
+        writer = await client.create(3, 3, 2)
+        await writer.append_many(payloads(10))
+        await stage.pass_time()
+        name = writer.metadata.metadata.fragments[0].bookies[0]
+        bookie = stage.bookies[name]
+        await bookie.crash(power_loss=False)
+        await damage(bookie.host.disk, "/journal0")
+        await bookie.start()
+        await stage.pass_time()
+        await client.ledgers.pool.connect(name, 2, timeout_s=4.0)  # As for another ledger.
+        assert await writer.append_many([b"entry 10", b"entry 11"]) == [10, 11]
+        await stage.pass_time(5.0)  # Long enough to try the bookie again, if there is no other.
+        assert await writer.append(b"entry 12") == 12
+        assert (name in writer.metadata.metadata.fragments[-1].bookies) == (not spare)
+        refusals = {each.status for each in stage.heard("add", answer=True, of=[name], entries={10, 11, 12})}
+        assert refusals == {Status.EIO}, "version 2 has no other word for it"
+        await writer.close()
+        assert await read_all(await stage.client(), writer.id) == payloads(13)
+
+    play(scene, seed, bookies=3 + spare, settings=bookie_settings(checkpoint_interval_s=1000))
+
+
 @pytest.mark.parametrize("journals", [1, 2])
 @versions
 @every_seed

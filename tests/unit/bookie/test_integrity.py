@@ -1,17 +1,21 @@
-"""After damage to a journal: which ledgers are in limbo, which are fenced as well, and what they still do."""
+"""After damage to a journal: which ledgers are in limbo, which are fenced as well, what they still do, and how they
+come out of it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.bookie.storage_samples import FOLDER, SETTINGS, StorageHost, body
 
-from quire.bookie.integrity import settle_damage
+from quire.bookie.integrity import Limbo, settle_damage
 from quire.bookie.ledger_storage import Absence
 from quire.codec.digest import master_key
 from quire.codec.journal import SECTOR
 from quire.errors import MetadataUnavailable
 from quire.metadata import Cluster
 from quire.metadata.drivers.memory import MemoryDriver
+from quire.metadata.underreplication import Underreplication
 from quire.protocol.fencing import Refusal
 from quire.testing import Simulation, sim_cluster, simulate
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Quorum
@@ -76,11 +80,12 @@ def gates(host: StorageHost) -> dict[LedgerId, str]:
     return found
 
 
-SETTLED = {OPEN: "limbo fenced", RECOVERING: "limbo fenced", LEFT: "limbo", CLOSED: "limbo"}
+SETTLED = {OPEN: "limbo", RECOVERING: "limbo fenced", LEFT: "limbo", CLOSED: "limbo fenced"}
 
 
-def test_ledgers_that_name_the_bookie_are_in_limbo_and_those_it_may_still_write_fenced() -> None:
-    """A fence may be among what was lost. Where another bookie is in the last ensemble, no fence of ours matters."""
+def test_ledgers_that_name_the_bookie_are_in_limbo_and_those_that_may_have_been_fenced_are() -> None:
+    """A fence may be among what was lost: of a ledger that is being recovered, or was. One that is open had none, since
+    a recovery says first that it begins; its writer has to hear of a bookie that failed, and not of a fence."""
 
     async def check(host: StorageHost, cluster: Cluster) -> None:
         assert await settle_damage(host.storage, cluster, ME) == 4
@@ -101,7 +106,7 @@ def test_a_ledger_that_was_lost_whole_is_known_again() -> None:
         assert host.storage.table.find(lost) is None
         assert await settle_damage(host.storage, cluster, ME) == 5
         assert await host.storage.read(lost, EntryId(0)) is Absence.UNKNOWN
-        assert add(host, lost, 0) is Refusal.FENCED
+        assert add(host, lost, 0) is Refusal.IN_LIMBO
         assert isinstance(host.storage.fence(lost, KEY), int), "it has the key that the metadata says"
 
     after_damage(check)
@@ -162,5 +167,126 @@ def test_damage_that_could_not_be_settled_is_settled_at_the_next_start() -> None
         assert await host.storage.read(UNHEARD_OF, EntryId(0)) is Absence.UNKNOWN
         await settle_damage(host.storage, cluster, ME)
         assert gates(host) == SETTLED
+
+    after_damage(check)
+
+
+# --- Out of limbo
+
+
+async def closed(cluster: Cluster, ledger_id: LedgerId, *fragments: Fragment, last: int) -> None:
+    """The ledger ends with the entry `last`, and these are its fragments."""
+
+    def close(metadata: LedgerMetadata) -> LedgerMetadata:
+        end = {"state": LedgerState.CLOSED, "last_entry_id": EntryId(last)}
+        return replace(metadata, fragments=fragments, **end)  # type: ignore[arg-type]
+
+    await cluster.ledgers.update(await cluster.ledgers.read(ledger_id), close)
+
+
+def limbo_of(host: StorageHost, cluster: Cluster) -> tuple[Limbo, Underreplication]:
+    runtime = host.host.runtime
+    return Limbo(host.storage, cluster, runtime, ME), Underreplication(cluster.store, cluster.uri.root, runtime, "test")
+
+
+def test_a_ledger_leaves_limbo_when_all_that_should_be_here_is_and_is_fenced_unless_it_is_open() -> None:
+    """Entries 0 to 10 belong here: 0 was in the index, and the others come as copies. Until then it is marked."""
+
+    async def check(host: StorageHost, cluster: Cluster) -> None:
+        await settle_damage(host.storage, cluster, ME)
+        limbo, marks = limbo_of(host, cluster)
+        assert await limbo.look() == [OPEN, RECOVERING, LEFT, CLOSED]
+        assert {each.ledger_id: each.replicas async for each in marks.marks()} == {LEFT: (ME,), CLOSED: (ME,)}
+        for ledger_id in (LEFT, CLOSED):
+            for entry_id in range(1, 10):
+                add(host, ledger_id, entry_id, recovery=True)
+        assert await limbo.look() == [OPEN, RECOVERING, CLOSED], "entry 10 of the closed one lacks"
+        add(host, CLOSED, 10, recovery=True)
+        assert await limbo.look([OPEN, CLOSED]) == [OPEN]
+        assert gates(host) == {**SETTLED, LEFT: "", CLOSED: " fenced"}
+        assert await host.storage.read(LEFT, EntryId(10)) is Absence.NO_ENTRY
+        assert isinstance(add(host, LEFT, 10), int), "its writer may choose this bookie again"
+        assert add(host, CLOSED, 11) is Refusal.FENCED
+        await host.storage.checkpoint()
+        await host.crash()
+        await host.open()
+        assert gates(host) == {**SETTLED, LEFT: "", CLOSED: " fenced"}
+        assert host.storage.table.has_limbo
+
+    after_damage(check)
+
+
+def test_a_hole_in_the_middle_keeps_a_ledger_in_limbo() -> None:
+    async def check(host: StorageHost, cluster: Cluster) -> None:
+        await settle_damage(host.storage, cluster, ME)
+        limbo, marks = limbo_of(host, cluster)
+        for entry_id in (1, 2, 3, 4, 6, 7, 8, 9, 10):
+            add(host, CLOSED, entry_id, recovery=True)
+        assert await limbo.look([CLOSED]) == [CLOSED]
+        assert await marks.read_mark(CLOSED) is not None
+        assert await host.storage.read(CLOSED, EntryId(5)) is Absence.UNKNOWN
+
+    after_damage(check)
+
+
+def test_a_writer_keeps_its_bookie_in_limbo_until_the_ledger_is_closed() -> None:
+    """Also behind a new fragment: another bookie may have been replaced, and what this one acknowledged counts."""
+
+    async def check(host: StorageHost, cluster: Cluster) -> None:
+        await settle_damage(host.storage, cluster, ME)
+        limbo, marks = limbo_of(host, cluster)
+        stored = await cluster.ledgers.read(OPEN)
+        longer = (*stored.metadata.fragments, Fragment(EntryId(11), (ME,)))
+        add(host, OPEN, 10, recovery=True)
+        await cluster.ledgers.update(stored, lambda metadata: replace(metadata, fragments=longer))
+        assert await limbo.look([OPEN]) == [OPEN]
+        assert await marks.read_mark(OPEN) is None, "its writer may be at work"
+        await closed(cluster, OPEN, *longer, last=11)
+        assert await limbo.look([OPEN]) == [OPEN]
+        add(host, OPEN, 11, recovery=True)
+        assert await limbo.look([OPEN]) == []
+        assert gates(host)[OPEN] == " fenced"
+
+    after_damage(check)
+
+
+def test_what_is_named_nowhere_or_disabled_or_being_repaired_is_not_marked() -> None:
+    async def check(host: StorageHost, cluster: Cluster) -> None:
+        await settle_damage(host.storage, cluster, ME)
+        limbo, marks = limbo_of(host, cluster)
+        async with marks.locked(CLOSED):
+            await limbo.look([CLOSED])
+        await marks.disable()
+        await limbo.look([CLOSED])
+        assert await marks.read_mark(CLOSED) is None
+        await closed(cluster, CLOSED, Fragment(EntryId(0), (OTHER,)), last=10)  # The copies were made elsewhere.
+        assert await limbo.look([CLOSED]) == []
+        await cluster.ledgers.remove(LEFT)
+        assert await limbo.look([LEFT]) == [LEFT], "garbage collection deletes it"
+
+    after_damage(check)
+
+
+def test_the_last_ledger_that_leaves_limbo_ends_the_search() -> None:
+    """Also while the metadata is out of reach at first."""
+
+    async def check(host: StorageHost, cluster: Cluster) -> None:
+        await settle_damage(host.storage, cluster, ME)
+        for ledger_id in SETTLED:
+            stored = await cluster.ledgers.read(ledger_id)
+            await closed(cluster, ledger_id, *stored.metadata.fragments[:1], last=0)
+        driver = cluster.store._driver
+        kind, driver.__class__ = type(driver), Away
+        limbo, _ = limbo_of(host, cluster)
+        running = asyncio.create_task(limbo.run())
+        await asyncio.sleep(5.0)
+        assert host.storage.table.has_limbo
+        driver.__class__ = kind
+        await running
+        assert set(gates(host).values()) == {" fenced"}
+        await host.storage.checkpoint()
+        await host.crash()
+        await host.open()
+        assert not host.storage.table.has_limbo
 
     after_damage(check)
