@@ -197,6 +197,7 @@ async def attacked(sim: Simulation) -> GrpcServer:
     await transport.aclose()
     await asyncio.sleep(20)
     assert server.counts() | {"connections": 0, "calls": 0} == server.counts()
+    assert server.incoming_bytes == 0
     await server.aclose()
     return server
 

@@ -51,6 +51,7 @@ MAX_CONCURRENT_STREAMS: Final = 3
 INITIAL_WINDOW_SIZE: Final = 4
 MAX_FRAME_SIZE: Final = 5
 MAX_HEADER_LIST_SIZE: Final = 6
+SETTINGS_MAX: Final = 64  # In one frame. There are about ten, and some that clients make up to see who minds.
 
 _HEADER: Final = struct.Struct(">IBI")  # Length and type, flags, stream.
 _SETTING: Final = struct.Struct(">HI")
@@ -71,27 +72,36 @@ class Http2Violation(Exception):
 
 
 class Frames:
-    """Cuts what arrives into frames, and keeps what is not whole yet."""
+    """Cuts what arrives into frames, and keeps what is not whole yet. A byte costs the same however it arrives."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_begun",)
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._begun = bytearray()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the frame that has begun and is not whole."""
+        return len(self._begun)
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         """Type, flags, stream and payload of each frame that is whole now."""
-        place, end = 0, len(data)
-        if self._rest:
+        place, end, begun = 0, len(data), self._begun
+        if begun:
             # Only what belongs to the frame that has begun is joined with it. To copy all would cost as much again.
-            begun = self._rest + data[:HEADER_BYTES]
-            if len(begun) >= HEADER_BYTES:
-                place = HEADER_BYTES + _checked(_HEADER.unpack_from(begun)[0] >> 8) - len(self._rest)
-            if len(begun) < HEADER_BYTES or place > end:
-                self._rest += data
+            arrived = memoryview(data)
+            if len(begun) < HEADER_BYTES:
+                place = HEADER_BYTES - len(begun)
+                begun += arrived[:place]
+                if place > end:
+                    return
+            behind = place + HEADER_BYTES + _checked(_HEADER.unpack_from(begun)[0] >> 8) - len(begun)
+            begun += arrived[place:behind]
+            if behind > end:
                 return
-            begun, self._rest = self._rest + data[:place], b""
+            place, self._begun = behind, bytearray()
             length_and_type, flags, stream_id = _HEADER.unpack_from(begun)
-            yield length_and_type & 0xFF, flags, stream_id & _LOW_31_BITS, begun[HEADER_BYTES:]
+            yield length_and_type & 0xFF, flags, stream_id & _LOW_31_BITS, bytes(memoryview(begun)[HEADER_BYTES:])
         while end - place >= HEADER_BYTES:
             length_and_type, flags, stream_id = _HEADER.unpack_from(data, place)
             behind = place + HEADER_BYTES + _checked(length_and_type >> 8)
@@ -99,7 +109,7 @@ class Frames:
                 break
             yield length_and_type & 0xFF, flags, stream_id & _LOW_31_BITS, data[place + HEADER_BYTES : behind]
             place = behind
-        self._rest = data[place:]
+        self._begun += memoryview(data)[place:]
 
 
 def _checked(size: int) -> int:
@@ -138,10 +148,13 @@ def settings_frame(settings: Iterable[tuple[int, int]]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(name, value) for name, value in settings))
 
 
-def settings_of(payload: bytes) -> list[tuple[int, int]]:
+def settings_of(payload: bytes) -> dict[int, int]:
+    """The last value of each setting: those before it would be in force for no frame at all."""
     if len(payload) % _SETTING.size:
         raise Http2Violation("settings of a wrong size", FRAME_SIZE_ERROR)
-    return list(_SETTING.iter_unpack(payload))
+    if len(payload) > SETTINGS_MAX * _SETTING.size:
+        raise Http2Violation(f"{len(payload) // _SETTING.size} settings at once", ENHANCE_YOUR_CALM)
+    return dict(_SETTING.iter_unpack(payload))
 
 
 def goaway_frame(last_stream_id: int, code: int, reason: str = "") -> bytes:

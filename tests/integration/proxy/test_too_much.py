@@ -304,7 +304,7 @@ async def test_a_siege_of_large_messages_and_endless_calls_is_counted_and_nobody
 ) -> None:
     """Method: somebody writes through the write proxy and somebody follows through the read proxy, before, during and
     after bad clients came to both, which stay connected. All that is written is read, and nothing fails."""
-    limits = [f"serving.calls_per_connection_max={CALLS_MAX}", "serving.incoming_bytes_max=16MiB"]
+    limits = [f"serving.calls_per_connection_max={CALLS_MAX}", "serving.incoming_bytes_max=40MiB"]
     await create_namespace(cluster.uri_of("besieged"))
     writers = cluster.launch_proxies("write", 1, *limits, namespace="besieged")
     readers = cluster.launch_proxies("read", 1, *limits, namespace="besieged")

@@ -18,6 +18,8 @@ from quire.proxy.client.settings import ProxyClientSettings
 from quire.proxy.read.proxy import open_read_proxy
 from quire.proxy.write.proxy import WriteProxy, open_write_proxy
 from quire.proxy.write.settings import WriteProxySettings
+from quire.rpc.serving.grpc_server import GrpcServer
+from quire.rpc.serving.settings import ServingSettings
 from quire.rpc.serving.tokens import Tokens
 from quire.runtime import Runtime
 from quire.stream.binding import bind_namespace
@@ -48,9 +50,13 @@ class Serving:
     """How proxies write."""
     writing: WriteProxySettings = UNBALANCED
     ledgers: LedgerSettings | None = None
+    serving: ServingSettings | None = None
+    """What proxies take of all their clients."""
     tokens: Tokens | None = None
     """What proxies ask their clients for, if they do."""
     writers: dict[str, WriteProxy] = field(default_factory=dict)
+    servers: dict[str, GrpcServer] = field(default_factory=dict)
+    """Where the writers are served."""
     orders: Orders = field(default_factory=Orders)
     """What balancers wanted."""
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
@@ -83,7 +89,7 @@ class Serving:
     async def _run_writer(self, name: str, started: "asyncio.Future[WriteProxy]", settings: WriteProxySettings) -> None:
         runtime = self.sim.host(name).runtime
         async with AsyncExitStack() as stack:
-            server = await bind_sim(runtime, name, PORT)
+            server = await bind_sim(runtime, name, PORT, settings=self.serving)
             stack.push_async_callback(server.aclose)
             client_id = f"1;{settings.shard};{name}:{PORT}"
             namespace = await stack.enter_async_context(self._namespace(runtime, client_id))
@@ -98,6 +104,7 @@ class Serving:
             self.orders.note(proxy)
             await server.start(proxy.handlers())
             await stack.enter_async_context(proxy.join())
+            self.servers[name] = server
             started.set_result(proxy)
             await proxy.wait_drained()
 
@@ -110,7 +117,7 @@ class Serving:
     async def _run_reader(self, name: str, started: "asyncio.Future[None]", shard: int) -> None:
         runtime = self.sim.host(name).runtime
         async with AsyncExitStack() as stack:
-            server = await bind_sim(runtime, name, PORT)
+            server = await bind_sim(runtime, name, PORT, settings=self.serving)
             stack.push_async_callback(server.aclose)
             namespace = await stack.enter_async_context(self._namespace(runtime, name))
             proxy = await stack.enter_async_context(open_read_proxy(namespace, address=pb.Owner(host=name, port=PORT)))

@@ -18,6 +18,24 @@ written_frames = st.lists(
 )
 
 
+def test_only_the_last_value_of_a_setting_counts_and_a_frame_has_few_of_them() -> None:
+    [(_, _, _, payload)] = Frames().feed(http2.settings_frame([(4, value) for value in range(http2.SETTINGS_MAX)]))
+    assert http2.settings_of(payload) == {4: http2.SETTINGS_MAX - 1}
+    with pytest.raises(Http2Violation) as found:
+        http2.settings_of(payload + payload[:6])
+    assert found.value.code == http2.ENHANCE_YOUR_CALM
+
+
+def test_what_is_kept_of_a_frame_is_what_arrived_of_it() -> None:
+    """Byte by byte: before its header is whole, behind it, and once it is out."""
+    frames, whole = Frames(), http2.frame(http2.DATA, 0, 1, b"hello")
+    for count, byte in enumerate(whole[:-1], start=1):
+        assert list(frames.feed(bytes([byte]))) == []
+        assert frames.kept_bytes == count
+    assert list(frames.feed(whole[-1:] + whole[:3])) == [(http2.DATA, 0, 1, b"hello")]
+    assert frames.kept_bytes == 3
+
+
 @given(written_frames, st.lists(st.integers(0, 3000)))
 def test_frames_come_out_whole_however_they_arrive(written: list[tuple[int, int, int, bytes]], cuts: list[int]) -> None:
     data = b"".join(http2.frame(*each) for each in written)
@@ -88,10 +106,10 @@ def test_a_message_in_one_frame_is_the_frame_and_its_prefix(body: bytes) -> None
     assert payload == http2.message_prefix(len(body)) + body
 
 
-@given(st.lists(st.tuples(st.integers(0, 65_535), st.integers(0, 2**32 - 1))))
+@given(st.lists(st.tuples(st.integers(0, 65_535), st.integers(0, 2**32 - 1)), max_size=http2.SETTINGS_MAX))
 def test_settings_and_good_byes_can_be_read_again(settings: list[tuple[int, int]]) -> None:
     [(_, _, _, payload)] = Frames().feed(http2.settings_frame(settings))
-    assert http2.settings_of(payload) == settings
+    assert http2.settings_of(payload) == dict(settings)
     [(_, _, _, payload)] = Frames().feed(http2.goaway_frame(17, 3, "why"))
     assert http2.goaway_of(payload) == (17, 3)
 

@@ -5,6 +5,8 @@ Invariants:
                         is not cut in half because its caller gave up. Such handlers are bounded as all calls are.
   GoneIsGone            a handler with many answers, or one that only waits, ends as soon as its caller is gone.
   RefusedAlone          what a client does wrong costs its call, or its connection; never anybody else's.
+  OneLeavesRoom         a connection holds no more memory for what has arrived than it leaves to all others: with N that
+                        take what they can there is an equal share for one more.
 """
 
 import asyncio
@@ -75,6 +77,11 @@ class GrpcServer:
     @property
     def address(self) -> tuple[str, int]:
         return self.listener.address
+
+    @property
+    def incoming_bytes(self) -> int:
+        """Memory that is reserved for what has arrived."""
+        return self._incoming_bytes
 
     def counts(self) -> dict[str, int]:
         """What was refused, and what there is now."""
@@ -154,8 +161,10 @@ class GrpcServer:
         """How old a connection may become."""
         return self.settings.connection_age_s * (1 - _AGE_JITTER * self._rng.random())
 
-    def reserve(self, size: int) -> bool:
-        if self._incoming_bytes + size > self.settings.incoming_bytes_max:
+    def reserve(self, size: int, *, held_bytes: int) -> bool:
+        """Whether there is memory for so much more of a connection that holds so much. OneLeavesRoom."""
+        left_bytes = self.settings.incoming_bytes_max - self._incoming_bytes - size
+        if held_bytes + size > left_bytes:
             return False
         self._incoming_bytes += size
         return True

@@ -1,7 +1,6 @@
 """The proxy's end of one connection: which calls it opens, how they end, and when it has to go."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -22,6 +21,7 @@ _HTTP1_ANSWER: Final = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n"
     b"This is a Quire proxy, and this port speaks gRPC. Its HTTP gateway is on another port.\n"
 )
+_END_SHARE: Final = 16  # Of an end so little counts as unread output: very many calls may end at once.
 _LEAVING: Final = b"leaving."  # Eight bytes, as a PING has.
 _LOG: Final = logger("serving")
 
@@ -40,7 +40,7 @@ class CallServer(Protocol):
 
     def age_s(self) -> float: ...
 
-    def reserve(self, size: int) -> bool: ...
+    def reserve(self, size: int, *, held_bytes: int) -> bool: ...
 
     def release(self, size: int) -> None: ...
 
@@ -55,13 +55,14 @@ class ServerConnection(Http2Connection):
         super().__init__(server.settings.calls)
         self._server = server
         self._tasks: dict[Call, asyncio.Task[None]] = {}  # Those that end with their call.
-        self._silent: deque[tuple[float, Call]] = deque()  # Calls without a request yet, and until when.
+        self._silent: dict[Call, float] = {}  # Calls that wait for their first request, and until when; oldest first.
         self._timers: list[asyncio.TimerHandle] = []
         self._silence_timer: asyncio.TimerHandle | None = None
         self._last_id = 0
         self._early = b""  # What came before `begin`.
         self._has_begun = self._is_ready = self._is_leaving = self._has_left = False
         self._resets, self._resets_since_s = 0, 0.0
+        self._held_bytes = 0  # What is reserved for this connection.
 
     # --- Life -------------------------------------------------------------------------------------------------
 
@@ -194,6 +195,8 @@ class ServerConnection(Http2Connection):
         self.forget(call)
 
     def on_forgotten(self, call: Call) -> None:
+        self._silent.pop(call, None)
+        call.drop_unread()
         task = self._tasks.pop(call, None)
         if task is not None and not call.is_over:
             task.cancel()
@@ -202,7 +205,7 @@ class ServerConnection(Http2Connection):
     async def respond(self, call: Call, body: bytes) -> None:
         if not call.headers_sent and not call.is_over:
             call.headers_sent = True
-            self.write(http2.headers_frames(call.id, RESPONSE_HEADERS, end_stream=False))
+            self.write_control(http2.headers_frames(call.id, RESPONSE_HEADERS, end_stream=False), share=_END_SHARE)
         await call.send(body)
 
     def end(self, call: Call, block: bytes) -> None:
@@ -217,7 +220,7 @@ class ServerConnection(Http2Connection):
     def _finish(self, call: Call, block: bytes) -> None:
         if not call.is_over:
             call.finish(None)
-            self.write(http2.headers_frames(call.id, block, end_stream=True))
+            self.write_control(http2.headers_frames(call.id, block, end_stream=True), share=_END_SHARE)
             if call.is_read_out:
                 self.forget(call)
             else:
@@ -226,9 +229,13 @@ class ServerConnection(Http2Connection):
     # --- What is not taken ------------------------------------------------------------------------------------
 
     def reserve(self, size: int) -> bool:
-        return self._server.reserve(size)
+        if not self._server.reserve(size, held_bytes=self._held_bytes):
+            return False
+        self._held_bytes += size
+        return True
 
     def release(self, size: int) -> None:
+        self._held_bytes -= size
         self._server.release(size)
 
     def on_refused(self, call: Call, refusal: MessageRefused) -> None:
@@ -244,20 +251,22 @@ class ServerConnection(Http2Connection):
             task.cancel()
 
     def _expect_request(self, call: Call) -> None:
-        self._silent.append((self._loop.time() + self._server.settings.first_message_timeout_s, call))
+        self._silent[call] = self._loop.time() + self._server.settings.first_message_timeout_s
         if self._silence_timer is None:
             self._see_who_is_silent()
 
     def _see_who_is_silent(self) -> None:
-        now_s, silent = self._loop.time(), self._silent
-        self._silence_timer = None
-        while silent and (silent[0][0] <= now_s or silent[0][1].is_over or silent[0][1].received_message):
-            _, call = silent.popleft()
-            if not (call.is_over or call.received_message or call.is_read_out):
+        now_s, self._silence_timer = self._loop.time(), None
+        while self._silent:
+            call, until_s = next(iter(self._silent.items()))
+            speaks = call.received_message or call.is_read_out
+            if until_s > now_s and not speaks:
+                self._silence_timer = self._loop.call_at(until_s, self._see_who_is_silent)
+                return
+            del self._silent[call]
+            if not speaks:
                 self._server.refusals.count("no_first_message")
                 self._cut_off(call, InvalidArgument("the call was opened, and nothing was sent"))
-        if silent:
-            self._silence_timer = self._loop.call_at(silent[0][0], self._see_who_is_silent)
 
     def on_violation(self, violation: Http2Violation) -> None:
         self._server.refusals.count("broken_rules")

@@ -2,20 +2,24 @@
 
 Flow control is per message as far as users see it: `send` returns when the connection has taken the whole message, and
 the other end gets room for more only as `receive` hands messages out. A call keeps at most its window of unread bytes,
-plus the one message that its reader waits for, however large that is.
+plus the one message that its reader waits for, however large that is. The memory for all of them, whole or not, is
+reserved at the connection until they are handed out, or the call is over.
 
 The connection has a window, too, but gives back its room at once: else a call that nobody reads would stop the others.
 """
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quire.codec import http2
 from quire.errors import invariant
 
 if TYPE_CHECKING:
     from quire.rpc.serving.http2_connection import Http2Connection
+
+
+_MESSAGE_BYTES_MIN: Final = 64  # What a message takes in memory, however small it is.
 
 
 class CallOver(Exception):
@@ -41,6 +45,7 @@ class Call:
         "_partial",
         "_received",
         "_reserved",
+        "_unread_bytes",
         "_waiter",
         "connection",
         "error",
@@ -68,7 +73,8 @@ class Call:
         self._inbox: deque[bytes] = deque()
         self._partial = bytearray()
         self._announced: int | None = None  # The size of the message that has begun.
-        self._reserved = 0
+        self._unread_bytes = 0  # What the messages in the inbox cost.
+        self._reserved = 0  # For those, and for the one that has begun.
         self._waiter: asyncio.Future[None] | None = None
         # Bytes that came, that were handed out, and that the other end was given room for again.
         self._received = self._consumed = self._granted = 0
@@ -96,6 +102,8 @@ class Call:
                 self._waiter = None
         message = self._inbox.popleft()
         self._consumed += len(message) + http2.MESSAGE_PREFIX_BYTES
+        self._unread_bytes -= max(len(message), _MESSAGE_BYTES_MIN)
+        self._reserve()
         self._give_room()
         return message
 
@@ -110,10 +118,11 @@ class Call:
             and http2.MESSAGE_PREFIX_BYTES <= len(payload) <= self.connection.settings.message_bytes_max
             and http2.prefix_of(payload) == (False, len(payload) - http2.MESSAGE_PREFIX_BYTES)
         ):
-            self._inbox.append(payload[http2.MESSAGE_PREFIX_BYTES :])  # The usual case: a message to a frame.
+            self._deliver(payload[http2.MESSAGE_PREFIX_BYTES :])  # The usual case: a message to a frame.
         elif payload:
             self._partial += payload
             self._cut_messages()
+        self._reserve()
         if ends:
             self.is_read_out = True
             if self._partial:
@@ -121,6 +130,10 @@ class Call:
         self._give_room()
         if self._inbox or ends:
             self.wake()
+
+    def _deliver(self, message: bytes) -> None:
+        self._inbox.append(message)
+        self._unread_bytes += max(len(message), _MESSAGE_BYTES_MIN)
 
     def _cut_messages(self) -> None:
         partial = self._partial
@@ -130,10 +143,9 @@ class Call:
             end = http2.MESSAGE_PREFIX_BYTES + self._announced
             if len(partial) < end:
                 return
-            self._inbox.append(bytes(partial[http2.MESSAGE_PREFIX_BYTES : end]))
+            self._deliver(bytes(partial[http2.MESSAGE_PREFIX_BYTES : end]))
             del partial[:end]
             self._announced = None
-            self._release()
 
     def _checked_size(self) -> int:
         compressed, size = http2.prefix_of(self._partial)
@@ -144,11 +156,26 @@ class Call:
             raise MessageRefused(
                 "message_too_large", f"a message of {size} bytes; {settings.message_bytes_max} is the most"
             )
-        if size > settings.window_bytes:
-            if not self.connection.reserve(size):
-                raise MessageRefused("too_many_bytes", "no memory is left for large messages now")
-            self._reserved = size
         return size
+
+    def _reserve(self) -> None:
+        """Have as much memory as is needed for what is kept, and for all of a message that is larger than the window.
+        Raises `MessageRefused`."""
+        if self.is_over:
+            return
+        kept = len(self._partial)
+        if self._announced is not None and self._announced > self.connection.settings.window_bytes:
+            kept = self._announced
+        more = self._unread_bytes + kept - self._reserved
+        if more > 0 and not self.connection.reserve(more):
+            raise MessageRefused("too_many_bytes", "no memory is left for messages now")
+        if more < 0:
+            self.connection.release(-more)
+        self._reserved += more
+
+    def drop_unread(self) -> None:
+        """Nobody will read what has arrived."""
+        self._inbox.clear()
 
     def _give_room(self) -> None:
         """Tell the other end of room, if that is worth a frame."""
@@ -162,11 +189,6 @@ class Call:
     def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def _release(self) -> None:
-        if self._reserved:
-            self.connection.release(self._reserved)
-            self._reserved = 0
 
     # --- Sending ----------------------------------------------------------------------------------------------
 
@@ -210,7 +232,8 @@ class Call:
         """The call is over: whoever waits for it goes on. The first end counts."""
         if not self.is_over:
             self.is_over, self.error = True, error
-            self._release()
+            if self._reserved:
+                self.connection.release(self._reserved)
             self._partial.clear()
             self.wake()
             if self.sending is not None and not self.sending.done():

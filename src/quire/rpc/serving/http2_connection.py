@@ -9,6 +9,9 @@ and a proxy with hundreds of readers does nothing else.
 
 Invariants:
   OneWriteATurn    what all calls send in one turn of the loop leaves in one write.
+  BoundedWork      a byte that arrives costs a bounded number of steps, whatever frame it belongs to: frames that carry
+                   no message have a budget (`quire.codec.http2_budget`).
+  BoundedInput     what has arrived and nobody has read, whole or in part, was reserved before it was kept.
   BoundedOutput    data waits with its sender while the transport is full; only small frames are written nevertheless,
                    and a peer that makes us write them without reading any is cut off.
 """
@@ -20,6 +23,7 @@ from hpack import Decoder, HPACKError
 
 from quire.codec import http2
 from quire.codec.http2 import Frames, Http2Violation
+from quire.codec.http2_budget import FrameBudget
 from quire.errors import invariant
 from quire.rpc.serving.http2_call import Call, MessageRefused
 from quire.rpc.serving.settings import CallSettings
@@ -31,7 +35,7 @@ _CONNECTION_WINDOW_BYTES: Final = 16 << 20
 _HEADER_BYTES_MAX: Final = 16 << 10
 _OUT_BYTES_HIGH: Final = 64 << 10  # From here on output leaves before the turn is over.
 _UNREAD_CONTROL_BYTES_MAX: Final = 64 << 10
-_EMPTY_FRAMES_MAX: Final = 10_000  # In a row: they cost the peer nothing, and us time.
+_CONTINUATIONS_MAX: Final = 8  # Of one block: the most that fits into it takes two.
 
 
 class Http2Connection(asyncio.Protocol):
@@ -48,10 +52,13 @@ class Http2Connection(asyncio.Protocol):
         self._frames, self._decoder = Frames(), Decoder(max_header_list_size=_HEADER_BYTES_MAX)
         self._preface = b"" if self.is_client else http2.PREFACE  # What we still expect of it.
         self._block: tuple[int, int, bytearray] | None = None  # Headers that have not ended: call, flags, bytes.
+        self._continuations = 0  # Of that.
+        self._kept_bytes = 0  # Of frames and headers that are not whole, as far as they are reserved.
         self._window_out = http2.WINDOW_BYTES
         self._window_in = http2.WINDOW_BYTES
         self._out: list[bytes | memoryview] = []
-        self._out_bytes = self._unread_control_bytes = self._empty_frames = 0
+        self._out_bytes = self._unread_control_bytes = self._data_frames_sent = 0
+        self._budget = FrameBudget()
         self._is_flushing = self._is_full = False
         self._waiting: dict[Call, None] = {}  # Calls with something to send, and room for it in their own window.
         self._alive_timer: asyncio.TimerHandle | None = None
@@ -95,7 +102,7 @@ class Http2Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def reserve(self, size: int) -> bool:
-        """Whether there is memory for a large message."""
+        """Whether there is memory for so much of what arrives."""
         return True
 
     def release(self, size: int) -> None:
@@ -145,6 +152,7 @@ class Http2Connection(asyncio.Protocol):
             self._alive_timer.cancel()
         self._out.clear()
         self._waiting.clear()
+        self._keep(0)
         self.on_lost(exc)
         invariant(not self.calls, "calls outlive their connection")
 
@@ -179,9 +187,19 @@ class Http2Connection(asyncio.Protocol):
                     self._on_frame(type, flags, call_id, payload)
                 if self.transport.is_closing():
                     return
+            self._keep(self._frames.kept_bytes + (0 if self._block is None else len(self._block[2])))
         except Http2Violation as violation:
             self.on_violation(violation)
             self.close(violation.code, str(violation))
+
+    def _keep(self, size: int) -> None:
+        """So much is kept of what is not whole yet. BoundedInput."""
+        more = size - self._kept_bytes
+        if more > 0 and not self.reserve(more):
+            raise Http2Violation("no memory is left for the rest of a frame", http2.ENHANCE_YOUR_CALM)
+        if more < 0:
+            self.release(-more)
+        self._kept_bytes = size
 
     def _without_preface(self, data: bytes) -> bytes:
         size = min(len(data), len(self._preface))
@@ -196,11 +214,9 @@ class Http2Connection(asyncio.Protocol):
     def _on_data(self, call_id: int, flags: int, payload: bytes) -> None:
         size = len(payload)
         self.take_room(size)
-        if size:
-            self._empty_frames = 0
-        else:
-            self._count_empty()
         call = self.calls.get(call_id)
+        if not size and (call is None or not flags & http2.END_STREAM):
+            self._spend()
         if call is None or call.is_read_out:
             if call_id == 0 or self.is_unheard_of(call_id):
                 raise Http2Violation("data of a call that nobody opened")
@@ -232,15 +248,17 @@ class Http2Connection(asyncio.Protocol):
             raise Http2Violation("a frame in the middle of headers")
         match type:
             case http2.HEADERS:
-                block = bytearray(http2.without_padding(payload, flags))
+                block, self._continuations = bytearray(http2.without_padding(payload, flags)), 0
                 self._on_header_block(call_id, flags, block, has_ended=bool(flags & http2.END_HEADERS))
             case http2.CONTINUATION:
                 if self._block is None or self._block[0] != call_id:
                     raise Http2Violation("headers go on that never began")
+                self._continuations += 1
+                if self._continuations > _CONTINUATIONS_MAX:
+                    raise Http2Violation("headers in too many parts", http2.ENHANCE_YOUR_CALM)
+                self._spend()
                 _, first_flags, block = self._block
                 block += payload
-                if not payload:
-                    self._count_empty()
                 self._on_header_block(call_id, first_flags, block, has_ended=bool(flags & http2.END_HEADERS))
             case http2.RST_STREAM:
                 code, call = http2.number_of(payload), self.calls.get(call_id)
@@ -248,30 +266,34 @@ class Http2Connection(asyncio.Protocol):
                     self.on_reset(call, code)
                 elif call_id == 0 or self.is_unheard_of(call_id):
                     raise Http2Violation("a call is given up that nobody opened")
+                else:
+                    self._spend()
             case http2.SETTINGS:
                 self._on_settings(flags, payload)
             case http2.PING:
                 if len(payload) != 8:
                     raise Http2Violation("a PING of a wrong size", http2.FRAME_SIZE_ERROR)
+                self._spend()
                 if flags & http2.ACK:
                     self.on_pong(payload)
                 else:
                     self.write_control(http2.frame(http2.PING, http2.ACK, 0, payload))
             case http2.GOAWAY:
+                self._spend(calls=len(self.calls))
                 self.on_goaway(http2.goaway_of(payload)[0])
             case http2.WINDOW_UPDATE:
+                self._spend()
                 self._on_room(call_id, http2.number_of(payload))
             case http2.PUSH_PROMISE:
                 raise Http2Violation("nobody asked to be pushed to")
             case http2.DATA:
                 raise Http2Violation("data in the middle of headers")
             case _:
-                self._count_empty()  # PRIORITY, and what is not known yet, means nothing to us.
+                self._spend()  # PRIORITY, and what is not known yet, means nothing to us.
 
-    def _count_empty(self) -> None:
-        self._empty_frames += 1
-        if self._empty_frames > _EMPTY_FRAMES_MAX:
-            raise Http2Violation("too many frames that say nothing", http2.ENHANCE_YOUR_CALM)
+    def _spend(self, *, calls: int = 0) -> None:
+        """A frame came that carries no message. BoundedWork."""
+        self._budget.spend(self._last_heard_s, data_frames_sent=self._data_frames_sent, calls=calls)
 
     def _on_header_block(self, call_id: int, flags: int, block: bytearray, *, has_ended: bool) -> None:
         if len(block) > 2 * _HEADER_BYTES_MAX:
@@ -291,9 +313,10 @@ class Http2Connection(asyncio.Protocol):
         self.on_headers(call_id, headers, ends=bool(flags & http2.END_STREAM))
 
     def _on_settings(self, flags: int, payload: bytes) -> None:
+        self._spend(calls=len(self.calls))
         if flags & http2.ACK:
             return
-        for name, value in http2.settings_of(payload):
+        for name, value in http2.settings_of(payload).items():
             if name == http2.INITIAL_WINDOW_SIZE:
                 if value > http2.WINDOW_BYTES_MAX:
                     raise Http2Violation("a window that is too large", http2.FLOW_CONTROL_ERROR)
@@ -340,10 +363,10 @@ class Http2Connection(asyncio.Protocol):
             self._is_flushing = True
             self._loop.call_soon(self._flush)
 
-    def write_control(self, data: bytes) -> None:
-        """The same for an answer that the peer can make us write. BoundedOutput."""
+    def write_control(self, data: bytes, *, share: int = 1) -> None:
+        """The same for an answer that the peer can make us write. Of some only a share counts. BoundedOutput."""
         if self._is_full:
-            self._unread_control_bytes += len(data)
+            self._unread_control_bytes += len(data) // share
             if self._unread_control_bytes > _UNREAD_CONTROL_BYTES_MAX:
                 self.on_violation(Http2Violation("asks and does not read", http2.ENHANCE_YOUR_CALM))
                 self.abort()
@@ -377,6 +400,7 @@ class Http2Connection(asyncio.Protocol):
             return False
         call.window_out -= size
         self._window_out -= size
+        self._data_frames_sent += 1
         call.sent_end = end
         self._out.append(http2.message_header(call.id, len(message), end_stream=end))
         self._out_bytes += size
@@ -407,6 +431,7 @@ class Http2Connection(asyncio.Protocol):
             part, rest = unsent[:size], unsent[size:]
             call.window_out -= size
             self._window_out -= size
+            self._data_frames_sent += 1
             self.write(http2.data_header(call.id, size, end_stream=call.sent_end and not rest))
             self.write(part)
             if rest:

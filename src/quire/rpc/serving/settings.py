@@ -3,6 +3,7 @@
 from dataclasses import field
 from typing import Final
 
+from quire.codec.http2 import FRAME_BYTES_TAKEN
 from quire.errors import InvalidArgument
 from quire.values import dataclass
 
@@ -55,7 +56,8 @@ class ServingSettings:
     """Calls open at a time, of one connection. Clients are told, and ours opens another connection."""
 
     incoming_bytes_max: int = 256 << 20
-    """Memory for large requests that have arrived in part. Calls that need more are refused."""
+    """Memory for requests that have arrived, whole or in part, and were not read yet. Calls that need more are refused.
+    One connection gets half of it at most, and less while others need it, too."""
 
     first_message_timeout_s: float = 10.0
     """How long a call may be open before its first request is there."""
@@ -73,6 +75,12 @@ class ServingSettings:
         for name in ("connections_max", "calls_max", "calls_per_connection_max", "incoming_bytes_max"):
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"{name} of {getattr(self, name)} would refuse everything")
+        least = 2 * (self.calls.message_bytes_max + 2 * FRAME_BYTES_TAKEN)
+        if self.incoming_bytes_max < least:
+            raise InvalidArgument(
+                f"incoming_bytes_max of {self.incoming_bytes_max} would refuse the largest messages",
+                hint=f"With a message_bytes_max of {self.calls.message_bytes_max} give {least} or more.",
+            )
 
 
 def _check_seconds(seconds: float) -> None:
