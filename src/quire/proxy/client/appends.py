@@ -25,7 +25,7 @@ _new = tuple.__new__  # Half of what `DLSN(…)` costs, and there is one for eac
 
 
 class Append:
-    """Records of one call. With `members` it is a single record that holds so many: a record set."""
+    """Records of one call. With `members` they are record sets, each of which holds so many."""
 
     __slots__ = (
         *("_dlsns", "_on_over", "_over", "_unstored"),
@@ -37,7 +37,7 @@ class Append:
         payloads: Sequence[bytes],
         txids: Sequence[int] | None,
         *,
-        members: int = 0,
+        members: Sequence[int] = (),
         deadline_s: float,
         on_over: "Callable[[Append], None]",
     ) -> None:
@@ -111,6 +111,8 @@ class BatchRules:
     """Calls are sent together up to so many bytes."""
     batch_bytes_max: int
     """A call that is larger is sent in parts."""
+    batch_records_max: int
+    """The same in records. Proxies refuse more."""
     records_max: int
     bytes_max: int
     """Whoever appends waits while that much is not stored."""
@@ -152,7 +154,8 @@ class Parcel:
     @property
     def members(self) -> int:
         """How many records are in it, if it is a record set; else 0."""
-        return self.parts[0].append.members
+        append, begin, _ = self.parts[0]
+        return append.members[begin] if append.members else 0
 
     @property
     def is_over(self) -> bool:
@@ -273,34 +276,36 @@ class Outbox:
         return bool(self.waiting) and self.parcels < self.rules.in_flight_max
 
     def cut(self) -> Parcel:
-        """A batch of what waits: as many calls as fit, or a part of a large one."""
-        waiting, parts, size_bytes = self.waiting, list[Part](), 0
+        """A batch of what waits: as many calls as fit, or a part of a large one, or one record set."""
+        waiting, rules, parts, size_bytes, records = self.waiting, self.rules, list[Part](), 0, 0
         first = waiting[0]
         while waiting:
             append = waiting[0]
+            count = len(append.payloads)
             if parts and (
                 append.members
                 or (append.txids is None) != (first.txids is None)
-                or size_bytes + append.size_bytes > self.rules.batch_bytes
+                or size_bytes + append.size_bytes > rules.batch_bytes
+                or records + count > rules.batch_records_max
             ):
                 break
-            if append.size_bytes > self.rules.batch_bytes_max:
+            if append.members or append.size_bytes > rules.batch_bytes_max or count > rules.batch_records_max:
                 parts.append(self._slice(append))
                 break
             waiting.popleft()
-            append.cut = len(append.payloads)
-            parts.append(Part(append, 0, append.cut))
+            append.cut = count
+            parts.append(Part(append, 0, count))
             size_bytes += append.size_bytes
-            if append.members:
-                break
+            records += count
         self.parcels += 1
         return Parcel(self, parts)
 
     def _slice(self, append: Append) -> Part:
-        """The next records of a call that is too large for one batch. At least one."""
+        """The next records of a call that is too large for one batch, or of record sets the next. At least one."""
         begin = end = append.cut
         left_bytes = self.rules.batch_bytes_max
-        while end < len(append.payloads):
+        last = min(len(append.payloads), begin + (1 if append.members else self.rules.batch_records_max))
+        while end < last:
             left_bytes -= len(append.payloads[end]) + RECORD_HEADER_BYTES
             if left_bytes < 0 and end > begin:
                 break

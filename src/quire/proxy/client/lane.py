@@ -152,8 +152,9 @@ class Lane:
 
     def _fail(self, append: Append, error: QuireError, *, may_be_stored: bool) -> None:
         """Tell a call why, and the truth about what became of it: parts of it may be elsewhere."""
-        is_told = isinstance(error, AppendOutcomeUnknown)
-        append.fail(unknown(self.stream, error) if (may_be_stored or append.may_be_stored) and not is_told else error)
+        if (may_be_stored or append.may_be_stored) and not isinstance(error, AppendOutcomeUnknown):
+            error = unknown(self.stream, error, in_part=not may_be_stored)
+        append.fail(error)
 
     def _let_go(self, parcel: Parcel) -> None:
         parcel.outbox.let_go(parcel)
@@ -171,7 +172,7 @@ class Lane:
             waiting = outbox.waiting
             while waiting and waiting[0].deadline_s <= now_s:
                 append = outbox.pop_waiting()
-                append.fail(unknown(self.stream, late) if append.cut else late)
+                append.fail(unknown(self.stream, late, in_part=True) if append.cut else late)
             if not waiting and outbox.is_listed:
                 outbox.is_listed = False
                 self._turns.remove(outbox)
@@ -231,7 +232,7 @@ class Lane:
         """Nothing of a writer that is not in a batch yet will be sent."""
         while outbox.waiting:
             append = outbox.pop_waiting()
-            append.fail(unknown(self.stream, error) if append.cut else error)
+            append.fail(unknown(self.stream, error, in_part=True) if append.cut else error)
         if outbox.is_listed:
             outbox.is_listed = False
             self._turns.remove(outbox)
@@ -241,10 +242,11 @@ class Lane:
         return not (self._again or self._in_flight or self._failed or self._turns)
 
 
-def unknown(stream: str, cause: QuireError) -> AppendOutcomeUnknown:
-    """For records that were sent, and may be stored."""
+def unknown(stream: str, cause: QuireError, *, in_part: bool = False) -> AppendOutcomeUnknown:
+    """For records that were sent, and may be stored; `in_part` if the others of their call are not."""
+    what = "and others were not" if in_part else "and may be in it"
     raised = AppendOutcomeUnknown(
-        f"records were sent to stream {stream!r}, and may be in it: {cause}",
+        f"{'some ' if in_part else ''}records were sent to stream {stream!r}, {what}: {cause}",
         hint="Read the end of the stream before you append them again.",
         stream=stream,
     )

@@ -56,7 +56,11 @@ class ProxyClientSettings:
     """Records that wait for a batch are sent together up to so many bytes. A proxy makes entries of this size."""
 
     batch_bytes_max: int = 1 << 20
-    """A single call with more than that is sent in several batches. Other writers' records may come between those."""
+    """A single call with more than that is sent in several batches, a set as several sets. Other writers' records may
+    come between those."""
+
+    batch_records_max: int = 16_384
+    """The same in records, and members of a record set: proxies refuse more, unless they were told otherwise."""
 
     window_bytes: int = 4 << 20
     """What one call to a proxy may have unanswered, if the proxy agrees."""
@@ -109,7 +113,8 @@ class ProxyClientSettings:
         times = [getattr(self, each.name) for each in fields(self) if each.name.endswith("_s")]
         if not all(0 < seconds < math.inf for seconds in times):
             raise InvalidArgument("times of a client of proxies are longer than 0 s, and end")
-        if min(self.batch_bytes, self.batch_bytes_max, self.window_bytes, self.frame_bytes, self.owners_max) < 1:
+        sizes = (self.batch_bytes, self.batch_bytes_max, self.batch_records_max, self.window_bytes, self.frame_bytes)
+        if min(*sizes, self.owners_max) < 1:
             raise InvalidArgument("a client of proxies needs room for at least one record")
         if not self.ping_s < self.silence_s or not self.read_ping_s < self.read_silence_s:
             raise InvalidArgument("a proxy cannot be taken for dead before it was asked")

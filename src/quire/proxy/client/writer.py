@@ -90,7 +90,9 @@ class ProxyWriter:
     async def append_many(self, payloads: Sequence[bytes], *, txids: Sequence[int] | None = None) -> list[DLSN]:
         """Append records in this order. As `append`, with one wait for all of them.
 
-        Other writers' records come between them only if they are more than a batch takes (`batch_bytes_max`).
+        They may be any number. If they are more than a batch takes (`batch_bytes_max`, `batch_records_max`), they are
+        sent in several: other writers' records may come between those. When one of them fails behind others that are
+        stored, that is `AppendOutcomeUnknown`, and none behind it is stored.
         """
         records = checked_records(payloads)
         if txids is not None:
@@ -108,7 +110,9 @@ class ProxyWriter:
     ) -> list[DLSN]:
         """Append records as one record set: they share one header and one txid, and are compressed together.
 
-        Readers take it apart, so that they see records like others. Raises what `append` raises.
+        Readers take it apart, so that they see records like others. Raises what `append` raises. What is more than a
+        batch takes (`batch_bytes_max`, `batch_records_max`) becomes several sets, sent one after the other like the
+        batches of `append_many`; without a txid each of them gets its own.
         """
         members = checked_records(payloads)
         if not members:
@@ -117,13 +121,29 @@ class ProxyWriter:
             codec = _CODECS[compression]
         except KeyError as error:
             raise InvalidArgument(f"compression {compression!r} does not exist", hint="Use 'none' or 'lz4'.") from error
+        runs = self._runs(members)
         try:
-            payload = encode_record_set(members, compression=codec)
+            sets = [encode_record_set(run, compression=codec) for run in runs]
         except InvalidArgument as error:
             raise RecordTooLarge(f"stream {self.stream!r}: {error}", stream=self.stream) from error
-        return await self._push([payload], None if txid is None else (txid,), members=len(members))
+        txids = None if txid is None else [txid] * len(sets)
+        return await self._push(sets, txids, members=[len(run) for run in runs])
 
-    async def _push(self, records: Sequence[bytes], txids: Sequence[int] | None, *, members: int = 0) -> list[DLSN]:
+    def _runs(self, members: Sequence[bytes]) -> list[list[bytes]]:
+        """What goes into one set each."""
+        client = self._writing.settings
+        runs, size_bytes = [list[bytes]()], 0
+        for member in members:
+            size_bytes += len(member)
+            if runs[-1] and (size_bytes > client.batch_bytes_max or len(runs[-1]) >= client.batch_records_max):
+                runs.append([])
+                size_bytes = len(member)
+            runs[-1].append(member)
+        return runs
+
+    async def _push(
+        self, records: Sequence[bytes], txids: Sequence[int] | None, *, members: Sequence[int] = ()
+    ) -> list[DLSN]:
         self._check_open()
         deadline_s = asyncio.get_running_loop().time() + self._append_timeout_s
         try:
@@ -222,6 +242,7 @@ async def open_proxy_writer(
         in_flight_max=settings.in_flight_entries,
         batch_bytes=client.batch_bytes,
         batch_bytes_max=client.batch_bytes_max,
+        batch_records_max=client.batch_records_max,
         records_max=settings.window_records_max,
         bytes_max=settings.window_bytes_max,
     )

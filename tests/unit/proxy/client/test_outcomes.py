@@ -7,24 +7,29 @@ import pytest
 from tests.unit.proxy.client.scripted_proxies import CLIENT, SETTINGS, Proxies, with_proxies
 
 from quire.errors import AppendOutcomeUnknown, OverCapacity, QuireError, RecordTooLarge
+from quire.proxy.client.settings import ProxyClientSettings
 
+FEW = replace(CLIENT, batch_records_max=1)  # The same.
 SMALL = replace(CLIENT, batch_bytes_max=100, batch_bytes=50)  # Each record is a batch.
 RECORDS = [b"%d" % number * 60 for number in range(3)]
 
 
-def test_an_append_of_which_a_part_is_stored_is_not_told_that_nothing_was() -> None:
+@pytest.mark.parametrize(("how", "options"), [("append_many", SMALL), ("append_many", FEW), ("append_set", FEW)])
+def test_an_append_of_which_a_part_is_stored_is_not_told_that_nothing_was(
+    how: str, options: ProxyClientSettings
+) -> None:
     async def check(world: Proxies) -> None:
         proxy = await world.start("p1")
         settings = replace(SETTINGS, in_flight_entries=1)
         async with (
-            world.client(client_settings=SMALL, settings=settings) as client,
+            world.client(client_settings=options, settings=settings) as client,
             client.open_writer("s") as writer,
         ):
             proxy.script.extend([None, *[OverCapacity("full", retry_after_ms=100)] * 1000])
-            with pytest.raises(AppendOutcomeUnknown):
-                await writer.append_many(RECORDS)
+            with pytest.raises(AppendOutcomeUnknown, match="some records were sent to stream 's', and others were not"):
+                await getattr(writer, how)(RECORDS)
             proxy.script.clear()
-        assert world.stream("s").payloads == RECORDS[:1]
+        assert len(world.stream("s").payloads) == 1
 
     with_proxies(check)
 

@@ -16,6 +16,7 @@ from tests.unit.proxy.client.scripted_proxies import (
 )
 
 from quire.codec.pb import quire_v1_pb2 as pb
+from quire.codec.stream.record_sets import decode_record_set
 from quire.errors import (
     AppendOutcomeUnknown,
     HandleClosed,
@@ -375,6 +376,71 @@ def test_a_large_call_is_sent_in_parts() -> None:
         assert dlsns == sorted(dlsns)
         assert world.stream("s").payloads == payloads
         assert max(batch.ByteSize() for batch in proxy.batches) < 1100
+
+    with_proxies(check)
+
+
+def test_a_call_of_more_records_than_a_proxy_takes_is_sent_in_parts_and_gets_one_answer() -> None:
+    async def check(world: Proxies) -> None:
+        proxy = await world.start("p1")
+        proxy.script.extend([None, LoseAnswer])
+        payloads = [b"%d" % number for number in range(40_000)]
+        async with world.client() as client, client.open_writer("s") as writer:
+            dlsns = await writer.append_many(payloads, txids=range(40_000))
+        assert len(set(dlsns)) == 40_000
+        assert dlsns == sorted(dlsns)
+        assert world.stream("s").payloads == payloads
+        assert {len(batch.records) for batch in proxy.batches} == {16_384, 40_000 - 2 * 16_384}
+        assert all(len(batch.txids) == len(batch.records) for batch in proxy.batches)
+
+    with_proxies(check)
+
+
+def test_calls_that_are_sent_together_are_no_more_records_than_a_proxy_takes() -> None:
+    async def check(world: Proxies) -> None:
+        proxy = await world.start("p1")
+        options = replace(CLIENT, batch_records_max=10)
+        async with world.client(client_settings=options) as client, client.open_writer("s") as writer:
+            await writer.append(b"first")
+            await asyncio.gather(*(writer.append_many([b"x"] * count) for count in (4, 4, 4, 10, 11, 1)))
+        assert len(world.stream("s").payloads) == 35
+        sizes = [len(batch.records) for batch in proxy.batches]
+        assert sum(sizes) == 35
+        assert max(sizes) == 10
+
+    with_proxies(check)
+
+
+def test_a_set_of_more_members_than_a_proxy_takes_is_several_sets() -> None:
+    async def check(world: Proxies) -> None:
+        proxy = await world.start("p1")
+        proxy.script.extend([None, LoseAnswer])
+        options = replace(CLIENT, batch_records_max=4)
+        async with world.client(client_settings=options) as client, client.open_writer("s") as writer:
+            dlsns = await writer.append_set([b"%d" % number for number in range(10)], txid=5)
+            await writer.append(b"behind", txid=6)
+        assert len(set(dlsns)) == 10
+        assert dlsns == sorted(dlsns)
+        sent = {batch.producer.first_seq: batch for batch in proxy.batches if batch.HasField("record_set")}
+        assert [(seq, sent[seq].record_set.count, list(sent[seq].txids)) for seq in sorted(sent)] == [
+            (1, 4, [5]),
+            (5, 4, [5]),
+            (9, 2, [5]),
+        ]
+        found = [member for seq in sorted(sent) for member in decode_record_set(sent[seq].record_set.data)]
+        assert found == [b"%d" % number for number in range(10)]
+        assert proxy.batches[-1].producer.first_seq == 11
+
+    with_proxies(check)
+
+
+def test_a_set_of_more_bytes_than_a_proxy_takes_is_several_sets_though_it_is_compressed() -> None:
+    async def check(world: Proxies) -> None:
+        proxy = await world.start("p1")
+        async with world.client() as client, client.open_writer("s") as writer:
+            dlsns = await writer.append_set([bytes(500_000)] * 10, compression="lz4")
+        assert len(set(dlsns)) == 10
+        assert [batch.record_set.count for batch in proxy.batches] == [2] * 5
 
     with_proxies(check)
 
