@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, Protocol
 
-from quire.codec.stream.limits import RECORD_HEADER_BYTES
+from quire.codec.stream.limits import EXPANDED_BYTES_MAX, RECORD_HEADER_BYTES
+from quire.codec.stream.record_sets import expanded_bytes
 from quire.errors import QuireError
 from quire.stream.dlsn_runs import DlsnRuns, PlacedRun
 from quire.types import EntryId, Lssn
@@ -41,6 +42,7 @@ class Pushed:
         "_ends",
         "_settled",
         "_unacked",
+        "expanded_bytes",
         "is_control",
         "is_whole",
         "members",
@@ -67,6 +69,7 @@ class Pushed:
         self.tag, self.is_control, self.is_whole = tag, is_control, is_whole
         self.tag_bytes = 0 if tag is None else RECORD_HEADER_BYTES + tag.size_bytes
         self.size_bytes = RECORD_HEADER_BYTES * len(payloads) + sum(map(len, payloads))
+        self.expanded_bytes = expanded_bytes(payloads[0]) if members else 0  # For those who take the set apart.
         self.sent = self.sent_bytes = 0  # How many of the records are in an entry, and their bytes.
         self._ends: Sequence[int] = ()  # Where each record ends, in bytes from the first on; made when needed.
         self._unacked = len(payloads)
@@ -209,11 +212,17 @@ class RecordQueue:
         return self._calls[-1] if self._calls else None
 
     def take(self, entry_bytes: int) -> tuple[list[Part], int, int]:
-        """Records for one entry: as many as fit, at least one. Also how many they are, and their bytes."""
+        """Records for one entry: as many as fit, at least one. Also how many they are, and their bytes.
+
+        Sets count taken apart, too: a reader refuses an entry of which too much would become.
+        """
         parts: list[Part] = []
-        taken_records = taken_bytes = used_bytes = 0
+        taken_records = taken_bytes = used_bytes = expanded = 0
         while self._calls:
             call = self._calls[0]
+            expanded += call.expanded_bytes
+            if parts and expanded > EXPANDED_BYTES_MAX:
+                break
             begin, room_bytes = call.sent, entry_bytes - used_bytes - call.tag_bytes
             end, part_bytes = call.fitting(room_bytes, at_least=0 if parts else 1)
             if end > begin:

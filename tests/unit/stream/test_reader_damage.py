@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from struct import pack
 
 import pytest
 from tests.support.streams.cluster import SETTINGS
@@ -11,8 +12,11 @@ from tests.support.streams.reading import ReaderWorld, on_stream, take
 
 from quire.codec.digest import digest_for, master_key
 from quire.codec.entry import EntryCodec
+from quire.codec.stream.compression import Compression, compressed
 from quire.codec.stream.entries import encode_entry
-from quire.codec.stream.records import LogRecord, encode_records
+from quire.codec.stream.limits import EXPANDED_BYTES_MAX
+from quire.codec.stream.record_sets import encode_record_set
+from quire.codec.stream.records import RECORD_SET, LogRecord, encode_record, encode_records
 from quire.codec.wire import v2
 from quire.errors import DamagedEntry
 from quire.rpc import BookieChannel
@@ -22,6 +26,20 @@ from quire.testing import SimBookie
 from quire.types import DLSN, DigestType, EntryId, LedgerId, Lssn, SlotId
 
 WHOLE = encode_entry([encode_records([b"a", b"b", b"c"], [5, 5, 5], position=1)])
+ZEROS = bytes(8 << 20)  # Very small once they are compressed.
+
+
+def in_envelope(records: bytes) -> bytes:
+    stored = compressed(records, Compression.LZ4)
+    return pack(">BIII", 1, 1, len(records), len(stored)) + stored
+
+
+def of_sets(*sets: bytes) -> bytes:
+    return encode_entry([encode_record(each, txid=5, position=1, flags=RECORD_SET) for each in sets])
+
+
+SET_OF_MILLIONS = pack(">IIII", 0x1001, len(ZEROS) // 4, len(ZEROS), len(compressed(ZEROS, Compression.LZ4)))
+SET_OF_MUCH = encode_record_set([bytes(1_000_000)], compression=Compression.LZ4)
 TAIL_CUT = encode_entry([encode_records([b"a", b"b", b"c"], [5, 5, 5], position=1)[:-1]])
 DAMAGED = {
     "nothing at all": (b"", 0),
@@ -30,6 +48,9 @@ DAMAGED = {
     "an unknown codec": (WHOLE[:4] + b"\x03" + WHOLE[5:], 0),
     "less than its length": (WHOLE[:-1], 0),
     "a record that is cut short": (TAIL_CUT, 2),
+    "an envelope of far more than an entry": (in_envelope(ZEROS), 0),
+    "a record set of millions": (of_sets(SET_OF_MILLIONS + compressed(ZEROS, Compression.LZ4)), 0),
+    "many record sets of much": (of_sets(*[SET_OF_MUCH] * 70), EXPANDED_BYTES_MAX // 1_000_068),
 }
 SKIPPING = replace(SETTINGS, skip_damaged=True)
 

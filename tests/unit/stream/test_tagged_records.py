@@ -240,7 +240,7 @@ def test_a_call_that_failed_is_told_once() -> None:
     assert told == [call]
     assert isinstance(call.error, AppendOutcomeUnknown)
     done: list[TrackedCall] = []
-    other = TrackedCall([b"a"], [1], done.append, members=3)
+    other = TrackedCall([encode_record_set([b"a", b"b", b"c"])], [1], done.append, members=3)
     other.on_acknowledged(Lssn(1), EntryId(0), 2, 1)
     other.fail(AppendOutcomeUnknown("too late"))
     assert done == [other]

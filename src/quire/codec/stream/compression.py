@@ -31,10 +31,13 @@ def compressed(data: bytes, compression: Compression) -> bytes:
     return stored
 
 
-def stored_span(data: bytes, at: int, *, flags: int, length: int, stored_length: int) -> tuple[bytes, int, int]:
+def stored_span(
+    data: bytes, at: int, *, flags: int, length: int, stored_length: int, length_max: int
+) -> tuple[bytes, int, int]:
     """The bytes that a header at the end of which `at` is speaks of: in which bytes they are, and from where to where.
 
-    What is not compressed is not copied either. Bytes behind the stored ones are not looked at. Raises `DamagedEntry`.
+    What is not compressed is not copied either. Bytes behind the stored ones are not looked at. Raises `DamagedEntry`,
+    also for more than `length_max` bytes before compression: nobody writes those, and they would cost much memory.
     """
     end = at + stored_length
     if end > len(data):
@@ -46,16 +49,18 @@ def stored_span(data: bytes, at: int, *, flags: int, length: int, stored_length:
         return data, at, end
     if codec != Compression.LZ4.value:
         raise DamagedEntry(f"codec {codec} does not exist")
-    return _decompressed(data[at:end], length), 0, length
+    return _decompressed(data[at:end], length, length_max), 0, length
 
 
-def _decompressed(block: bytes, length: int) -> bytes:
+def _decompressed(block: bytes, length: int, length_max: int) -> bytes:
     from lz4.block import LZ4BlockError, decompress
 
     problem = f"{len(block)} bytes of LZ4 are not those of {length}"
     # A number alone must not make us set aside memory. Apache's lengths are signed: beyond 31 bits they are none.
     if length > min(_LZ4_RATIO_MAX * len(block), INT32_MAX):
         raise DamagedEntry(problem)
+    if length > length_max:
+        raise DamagedEntry(f"{len(block)} bytes of LZ4 stand for {length}, and {length_max} is the most")
     try:
         found: bytes = decompress(block, uncompressed_size=length)
     except LZ4BlockError as error:

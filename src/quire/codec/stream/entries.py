@@ -12,7 +12,7 @@ from typing import Final
 
 from quire.codec.digest import Buffer
 from quire.codec.stream.compression import Compression, compressed, stored_span
-from quire.codec.stream.limits import ENVELOPE_BYTES, RECORDS_BYTES_MAX
+from quire.codec.stream.limits import ENTRY_BYTES_MAX, ENVELOPE_BYTES, RECORDS_BYTES_MAX
 from quire.codec.stream.records import LogRecord, decode_records
 from quire.errors import DamagedEntry, InvalidArgument
 from quire.types import EntryId, Lssn
@@ -60,4 +60,6 @@ def records_span(data: bytes) -> tuple[bytes, int, int]:
     version, flags, length, stored_length = _ENVELOPE.unpack_from(data)
     if version != _VERSION:
         raise DamagedEntry(f"its envelope has version {version}, not 1")
-    return stored_span(data, ENVELOPE_BYTES, flags=flags, length=length, stored_length=stored_length)
+    return stored_span(
+        data, ENVELOPE_BYTES, flags=flags, length=length, stored_length=stored_length, length_max=ENTRY_BYTES_MAX
+    )

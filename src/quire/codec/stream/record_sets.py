@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final
 
 from quire.codec.stream.compression import Compression, compressed, stored_span
-from quire.codec.stream.limits import MEMBER_BYTES_MAX, PAYLOAD_BYTES_MAX
+from quire.codec.stream.limits import EXPANDED_BYTES_MAX, MEMBER_BYTES_MAX, MEMBER_COST_BYTES, PAYLOAD_BYTES_MAX
 from quire.errors import DamagedEntry, InvalidArgument
 
 _HEADER = Struct(">IIII")
@@ -34,6 +34,14 @@ def encode_record_set(payloads: Sequence[bytes], *, compression: Compression = C
             f"a member of {largest} bytes is too large for a record set", bytes=largest, bytes_max=MEMBER_BYTES_MAX
         )
     members = b"".join([part for payload in payloads for part in (_pack_length(len(payload)), payload)])
+    expanded = len(members) + MEMBER_COST_BYTES * len(payloads)
+    if expanded > EXPANDED_BYTES_MAX:
+        raise InvalidArgument(
+            f"a record set of {len(payloads)} members, {len(members)} bytes before compression, is too large",
+            hint="Make several sets of it.",
+            bytes=expanded,
+            bytes_max=EXPANDED_BYTES_MAX,
+        )
     stored = compressed(members, compression)
     header = _HEADER.pack(_VERSION | compression.value, len(payloads), len(members), len(stored))
     size = len(header) + len(stored)
@@ -47,7 +55,10 @@ def encode_record_set(payloads: Sequence[bytes], *, compression: Compression = C
 def decode_record_set(data: bytes) -> list[bytes]:
     """The payloads of a set. Raises `DamagedEntry`."""
     flags, count, length, stored_length = _header(data)
-    members, at, end = stored_span(data, _HEADER.size, flags=flags, length=length, stored_length=stored_length)
+    length_max = EXPANDED_BYTES_MAX - MEMBER_COST_BYTES * count
+    members, at, end = stored_span(
+        data, _HEADER.size, flags=flags, length=length, stored_length=stored_length, length_max=length_max
+    )
     unpack, payloads = _unpack_length, []
     try:
         for _ in range(count):
@@ -67,6 +78,18 @@ def decode_record_set(data: bytes) -> list[bytes]:
 def record_set_count(data: bytes) -> int:
     """How many members a set has, for whoever leaves it whole. Raises `DamagedEntry`."""
     return _header(data)[1]
+
+
+def record_set_bytes(data: bytes) -> int:
+    """How many bytes its members have. Raises `DamagedEntry`."""
+    _, count, length, _ = _header(data)
+    return length - _LENGTH_BYTES * count
+
+
+def expanded_bytes(data: bytes) -> int:
+    """What a reader needs, about, who takes a set apart. Raises `DamagedEntry`."""
+    _, count, length, _ = _header(data)
+    return length + MEMBER_COST_BYTES * count
 
 
 def _header(data: bytes) -> tuple[int, int, int, int]:

@@ -16,8 +16,8 @@ from itertools import repeat
 from struct import Struct
 from typing import Final, NamedTuple, Self
 
-from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, POSITION_MAX, RECORD_HEADER_BYTES, TXID_MAX
-from quire.codec.stream.record_sets import decode_record_set, record_set_count
+from quire.codec.stream.limits import EXPANDED_BYTES_MAX, PAYLOAD_BYTES_MAX, POSITION_MAX, RECORD_HEADER_BYTES, TXID_MAX
+from quire.codec.stream.record_sets import decode_record_set, expanded_bytes, record_set_count
 from quire.errors import DamagedEntry, InvalidArgument
 from quire.types import DLSN, EntryId, Lssn, SlotId
 
@@ -164,7 +164,7 @@ def decode_records(
     new, unpack, record = _new, _unpack, LogRecord
     records: list[LogRecord] = []
     append = records.append
-    slot = 0
+    slot = expanded = 0
     try:
         while at < end:
             position, flags, txid, size = unpack(data, at)
@@ -175,6 +175,9 @@ def decode_records(
             if flags & RECORD_SET:
                 whole = new(record, (lssn, entry_id, slot, txid, data[begin:at], position, flags))
                 if expand_sets:
+                    expanded += expanded_bytes(whole.payload)
+                    if expanded > EXPANDED_BYTES_MAX:
+                        raise DamagedEntry(f"its record sets take more than {EXPANDED_BYTES_MAX} bytes")
                     records += (members := _members(whole))
                     slot += len(members)
                 else:

@@ -5,7 +5,7 @@ from typing import Final
 from quire.codec.batch_checksum import batch_checksum
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream.producers import PRODUCER_ID_BYTES
-from quire.codec.stream.record_sets import decode_record_set
+from quire.codec.stream.record_sets import decode_record_set, record_set_bytes, record_set_count
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import ChecksumMismatch, DamagedEntry, InvalidArgument, InvalidName, RecordTooLarge
 from quire.proxy.write.operations import Submission
@@ -26,6 +26,8 @@ def checked_batch(batch: pb.Batch, settings: WriteProxySettings, caller: Caller,
             raise InvalidArgument("a batch has records, or a record set, and not both")
         records = [batch.record_set.data]
         members = batch.record_set.count
+        if members > settings.batch_records_max:
+            raise RecordTooLarge(f"a record set of {members} members: {settings.batch_records_max} is the most")
     else:
         records = list(batch.records)
     if not records:
@@ -42,7 +44,7 @@ def checked_batch(batch: pb.Batch, settings: WriteProxySettings, caller: Caller,
     if batch_checksum(batch.stream, records) != batch.crc32c:
         raise ChecksumMismatch(f"a batch for stream {stream!r} was damaged on its way", stream=stream)
     if members or batch.HasField("record_set"):
-        _check_set(records[0], members)
+        _check_set(records[0], members, settings)
     return Submission(
         stream,
         records,
@@ -57,10 +59,16 @@ def checked_batch(batch: pb.Batch, settings: WriteProxySettings, caller: Caller,
     )
 
 
-def _check_set(data: bytes, members: int) -> None:
+def _check_set(data: bytes, members: int, settings: WriteProxySettings) -> None:
     """Whoever reads the stream has to take it apart: a set that cannot be would make the stream unreadable."""
     try:
-        found = len(decode_record_set(data))
+        found, size = record_set_count(data), record_set_bytes(data)
+        if size > settings.batch_bytes_max:
+            raise RecordTooLarge(
+                f"a record set of {size} bytes before compression: {settings.batch_bytes_max} is the most"
+            )
+        if found == members:  # So few that all of them may be looked at.
+            decode_record_set(data)
     except DamagedEntry as error:
         raise InvalidArgument(f"the record set cannot be read: {error}") from error
     if found != members or not found:

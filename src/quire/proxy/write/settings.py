@@ -33,13 +33,14 @@ class WriteProxySettings:
     """The same in batches."""
 
     batch_bytes_max: int = 4 * MIB
-    """Payload bytes of one batch. gRPC's messages have a limit, too: 8 MiB."""
+    """Payload bytes of one batch, of a record set before compression. gRPC's messages have a limit, too: 8 MiB."""
 
     record_bytes_max: int = PAYLOAD_BYTES_MAX
     """Of one record's payload."""
 
     batch_records_max: int = 16_384
-    """A batch is encoded in one step: it should not keep the event loop for long."""
+    """A batch is encoded in one step: it should not keep the event loop for long. The same for members of a record set,
+    which are looked at in one step."""
 
     streams_per_call_max: int = 10_000
     """Streams that one Write call names: something is remembered of each."""

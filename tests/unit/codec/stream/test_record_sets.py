@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.support.strategies import many_examples, some_examples
 from tests.unit.codec.stream import vectors
 
-from quire.codec.stream.compression import Compression
-from quire.codec.stream.limits import MEMBER_BYTES_MAX, PAYLOAD_BYTES_MAX
-from quire.codec.stream.record_sets import decode_record_set, encode_record_set, record_set_count
+from quire.codec.stream.compression import Compression, compressed
+from quire.codec.stream.limits import EXPANDED_BYTES_MAX, MEMBER_BYTES_MAX, MEMBER_COST_BYTES, PAYLOAD_BYTES_MAX
+from quire.codec.stream.record_sets import decode_record_set, encode_record_set, expanded_bytes, record_set_count
 from quire.errors import DamagedEntry, InvalidArgument
 
 MEMBERS = [b"r0", b"rec1"]
@@ -101,6 +101,21 @@ def test_a_length_that_lz4_cannot_reach_is_damage() -> None:
     data = pack(">IIII", 0x1001, 1, 2**32 - 1, 15) + vectors.SET_G_LZ4[16:]
     with pytest.raises(DamagedEntry, match="15 bytes of LZ4 are not those of 4294967295"):
         decode_record_set(data)
+
+
+def test_a_set_that_would_become_far_too_much_is_neither_written_nor_read() -> None:
+    """A kilobyte of LZ4 stands for a quarter of a megabyte, which is 65,000 members if they are empty."""
+    most = [b""] * (EXPANDED_BYTES_MAX // (4 + MEMBER_COST_BYTES))
+    assert decode_record_set(encode_record_set(most, compression=Compression.LZ4)) == most
+    with pytest.raises(InvalidArgument, match="before compression, is too large") as caught:
+        encode_record_set([*most, b""], compression=Compression.LZ4)
+    assert caught.value.facts["bytes_max"] == EXPANDED_BYTES_MAX
+    members = bytes(4 * (len(most) + 1))
+    stored = compressed(members, Compression.LZ4)
+    bomb = pack(">IIII", 0x1001, len(members) // 4, len(members), len(stored)) + stored
+    with pytest.raises(DamagedEntry, match="is the most"):
+        decode_record_set(bomb)
+    assert expanded_bytes(bomb) > EXPANDED_BYTES_MAX
 
 
 @many_examples

@@ -8,6 +8,7 @@ from tests.support.proxies.write_world import batch
 
 from quire.codec.batch_checksum import batch_checksum
 from quire.codec.pb import quire_v1_pb2 as pb
+from quire.codec.stream.compression import Compression
 from quire.codec.stream.record_sets import encode_record_set
 from quire.errors import ChecksumMismatch, InvalidArgument, InvalidName, RecordTooLarge
 from quire.proxy.write.batches import checked_batch
@@ -15,6 +16,7 @@ from quire.proxy.write.operations import Submission
 from quire.proxy.write.settings import WriteProxySettings
 from quire.rpc.serving.transport import Caller
 
+LZ4 = Compression.LZ4
 SETTINGS = WriteProxySettings(record_bytes_max=100, batch_bytes_max=250, batch_records_max=5)
 
 
@@ -79,6 +81,31 @@ def test_a_record_set_has_as_many_records_as_it_says() -> None:
             checked(record_set=pb.RecordSet(count=count, data=data), crc32c=crc)
     with pytest.raises(InvalidArgument, match="not both"):
         checked(b"x", record_set=pb.RecordSet(count=2, data=data))
+
+
+def test_a_record_set_has_no_more_members_than_a_batch_has_records() -> None:
+    """It is refused by its number of members, before one of them is looked at."""
+    most = encode_record_set([b""] * 5)
+    assert checked(record_set=pb.RecordSet(count=5, data=most), crc32c=batch_checksum("s", [most])).count == 5
+    for data, count in ((encode_record_set([b""] * 6), 6), (encode_record_set([b""] * 20, compression=LZ4), 20)):
+        with pytest.raises(RecordTooLarge, match=f"{count} members: 5 is the most"):
+            checked(record_set=pb.RecordSet(count=count, data=data), crc32c=batch_checksum("s", [data]))
+        with pytest.raises(InvalidArgument, match=f"of 5 records has {count}"):
+            checked(record_set=pb.RecordSet(count=5, data=data), crc32c=batch_checksum("s", [data]))
+
+
+def test_a_record_set_has_no_more_bytes_than_a_batch_however_it_was_compressed() -> None:
+    for sizes, fits in (((100, 100, 50), True), ((100, 100, 51), False)):
+        data = encode_record_set([bytes(size) for size in sizes], compression=LZ4)
+        options: dict[str, Any] = {
+            "crc32c": batch_checksum("s", [data]),
+            "record_set": pb.RecordSet(count=3, data=data),
+        }
+        if fits:
+            assert checked(**options).count == 3
+        else:
+            with pytest.raises(RecordTooLarge, match="251 bytes before compression: 250 is the most"):
+                checked(**options)
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
