@@ -64,6 +64,20 @@ def test_a_client_whose_token_is_replaced_in_time_does_not_notice(seed: int) -> 
     simulate(seed, main, time_limit_s=120)
 
 
+@pytest.mark.parametrize("token", [None, "quire-1.none.such"])
+def test_a_client_without_a_token_that_counts_is_told_so_at_once(token: str | None) -> None:
+    async def main(sim: Simulation) -> None:
+        async with served(sim, writers=1, readers=1, tokens=Tokens([], lambda: 0.0)) as world:
+            begun_s = world.now_s
+            with pytest.raises(NotAuthenticated) as refused:
+                async with world.client("nobody", token=token):
+                    raise AssertionError
+            assert "QUIRE_TOKEN" in refused.value.hint
+            assert world.now_s - begun_s < 0.5
+
+    simulate(0, main, time_limit_s=60)
+
+
 def test_what_was_under_way_is_answered_before_a_call_ends_whose_token_was_taken_back() -> None:
     async def main(sim: Simulation) -> None:
         (first, one), (second, other) = made(sim, "one"), made(sim, "other")

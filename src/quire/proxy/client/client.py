@@ -303,7 +303,8 @@ async def open_proxy_client(
     host and process. With `tls`, or behind `quires:`, connections are encrypted. A `transport` that is given is kept.
 
     Raises `InvalidUri`, `InvalidArgument` for settings that are the proxies' business, or if the proxies serve another
-    namespace, and `ProxyUnreachable` if none of them answers within `connect_timeout_s`.
+    namespace, `NotAuthenticated` or `RequestDenied` if they do not take our token, and `ProxyUnreachable` if none of
+    them answers within `connect_timeout_s`.
     """
     parsed = parse_proxy_uri(uri) if isinstance(uri, str) else uri
     check_ours(settings)

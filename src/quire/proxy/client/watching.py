@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, ProxyUnreachable, QuireError
+from quire.errors import InvalidArgument, NotAuthenticated, ProxyUnreachable, QuireError, RequestDenied
 from quire.protocol.ownership_cache import OwnershipCache
 from quire.proxy.client.failures import address_of
 from quire.proxy.client.hosts import Hosts
@@ -24,6 +24,8 @@ _log = logger("proxy")
 _PAUSE_S: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
 _POLL_S: Final = 1.0
+_FINAL: Final = (InvalidArgument, NotAuthenticated, RequestDenied)
+"""Another namespace, or a token that does not count: to ask again changes nothing."""
 
 
 class Watching:
@@ -55,8 +57,9 @@ class Watching:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Begins when somebody has said who is there. Raises `ProxyUnreachable` if nobody does in time, and
-        `InvalidArgument` if the proxies serve another namespace."""
+        """Begins when somebody has said who is there. Raises `ProxyUnreachable` if nobody does in time; at once
+        `InvalidArgument` if the proxies serve another namespace, and `NotAuthenticated` or `RequestDenied` if they do
+        not take us."""
         task = asyncio.create_task(self._run(), name="follow proxies")
         try:
             try:
@@ -64,7 +67,7 @@ class Watching:
                     await self._has_heard.wait()
             except TimeoutError as error:
                 raise self._nobody() from (self._problem or error)
-            if isinstance(self._problem, InvalidArgument):
+            if isinstance(self._problem, _FINAL):
                 raise self._problem
             yield
         finally:
@@ -119,8 +122,8 @@ class Watching:
 
     def _on_problem(self, address: str, error: QuireError, *, heard: bool) -> None:
         self._problem = error
-        if isinstance(error, InvalidArgument) and not self._has_heard.is_set():
-            self._has_heard.set()  # Another namespace: nothing will change that.
+        if isinstance(error, _FINAL) and not self._has_heard.is_set():
+            self._has_heard.set()
         elif not heard:
             self._hosts.on_unreachable(address)
         _log.debug("proxy.unheard", proxy=address, problem=str(error))

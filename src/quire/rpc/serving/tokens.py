@@ -25,6 +25,10 @@ from quire.errors import InvalidArgument, NotAuthenticated, QuireError, RequestD
 Token = str | Callable[[], str]
 """What a client shows, or a function that is asked for it before each call: one that expires is replaced there."""
 
+_HINT: Final = (
+    "Programs give a token as ProxyClientSettings(token=…), commands in $QUIRE_TOKEN, HTTP clients as "
+    "`authorization: Bearer …`."
+)
 _PREFIX: Final = "quire-1"
 _SECRET_BYTES: Final = 32
 _SALT_BYTES: Final = 16
@@ -104,14 +108,15 @@ class Tokens:
         """The token that a header has. Raises `NotAuthenticated`; its fact `cause` is what to count."""
         scheme, _, token = authorization.partition(" ")
         if not token:
-            raise NotAuthenticated("this proxy asks for a token, and the call has none", cause="no_token")
+            raise NotAuthenticated("this proxy asks for a token, and the call has none", hint=_HINT, cause="no_token")
+        unknown = NotAuthenticated("the token of the call is not known here", hint=_HINT, cause="unknown_token")
         prefix, _, rest = token.strip().partition(".")
         id, _, secret = rest.partition(".")
         known = self._known.get(id) if scheme.lower() == "bearer" and prefix == _PREFIX else None
         if known is None or len(token) > _TOKEN_CHARACTERS_MAX:
-            raise NotAuthenticated("the token of the call is not known here", cause="unknown_token")
+            raise unknown
         if not hmac.compare_digest(_digest(known.salt, secret), known.digest):
-            raise NotAuthenticated("the token of the call is not known here", cause="unknown_token")
+            raise unknown
         if self._is_over(known):
             raise NotAuthenticated(
                 f"the token of {known.principal!r} has expired",

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.proxy.client.scripted_proxies import Proxies, ScriptedProxy, with_proxies
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, ProxyUnreachable
+from quire.errors import InvalidArgument, NotAuthenticated, ProxyUnreachable, QuireError, RequestDenied
 
 
 def test_one_living_seed_is_enough_to_know_everybody() -> None:
@@ -33,17 +33,30 @@ def test_without_a_living_proxy_nothing_is_opened_and_the_hint_says_what_to_star
     with_proxies(check)
 
 
-def test_proxies_of_another_namespace_are_told_at_once() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidArgument("this proxy serves namespace 'other', not 'ns'"),
+        NotAuthenticated("the token is not known"),
+        RequestDenied("not for you"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_proxies_that_will_never_take_us_are_told_at_once(error: QuireError) -> None:
+    """Those of another namespace, and those that do not know our token."""
+
     async def check(world: Proxies) -> None:
         async def refuse(request: object, caller: object) -> pb.HandshakeResponse:
-            raise InvalidArgument("this proxy serves namespace 'other', not 'ns'")
+            raise error
 
         proxy = ScriptedProxy(world, "p1:7400", pb.WRITE_PROXY)
         proxy.handshake = refuse  # type: ignore[method-assign]
         await world.sim.host("p1").spawn(proxy.start())
-        with pytest.raises(InvalidArgument, match="'other'"):
+        begun_s = asyncio.get_running_loop().time()
+        with pytest.raises(type(error), match=str(error)):
             async with world.client("p1"):
                 raise AssertionError
+        assert asyncio.get_running_loop().time() - begun_s < 0.1
 
     with_proxies(check)
 
