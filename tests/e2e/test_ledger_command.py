@@ -124,10 +124,12 @@ async def test_a_program_writes_while_an_operator_recovers(uri: str) -> None:
                 pass
 
 
-async def test_a_ledger_is_created_as_asked_and_shown(uri: str) -> None:
+async def test_a_ledger_is_created_as_asked_and_shown(uri: str, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("pw\n")
     options = ("--ledger-id", "77", "--custom", "owner=me", "--custom", "odd=[red]a=b", "--digest", "mac")
     quorums = ("--ensemble", "2", "--write-quorum", "2", "--ack-quorum", "1")
-    made = asked(uri, "ledger", "create", *options, *quorums, "--password", "pw")
+    made = asked(uri, "ledger", "create", *options, *quorums, "--password-file", str(password))
     assert made["ledger"] == 77
     assert made["state"] == "closed"
     assert made["custom"] == {"owner": "me", "odd": "[red]a=b"}
@@ -137,7 +139,7 @@ async def test_a_ledger_is_created_as_asked_and_shown(uri: str) -> None:
     assert "custom   odd = [red]a=b" in shown
     assert asked(uri, "ledger", "list", "--long")["ledgers"] == [made]
     assert "2/2/1" in command(uri, "ledger", "list", "-l")
-    assert command(uri, "ledger", "read", "77", "--password", "pw") == ""
+    assert command(uri, "ledger", "read", "77", "--password-file", str(password)) == ""
     assert "hint: Use the password" in command(uri, "ledger", "read", "77", code=1)
 
 

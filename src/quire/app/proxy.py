@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from quire.app.addresses import advertised_host, parse_address
 from quire.app.overrides import setting_names, with_overrides
 from quire.app.pauses import set_startup_aside
-from quire.app.token_file import followed_tokens
+from quire.app.token_file import followed_token, followed_tokens
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import PortInUse
 from quire.ledger.settings import LedgerSettings
@@ -30,7 +30,7 @@ from quire.rpc.serving.grpc_channel import GrpcTransport
 from quire.rpc.serving.grpc_server import GrpcServer, bind_grpc
 from quire.rpc.serving.settings import ServingSettings
 from quire.rpc.serving.tls import TlsFiles, client_context, server_context
-from quire.rpc.serving.tokens import Tokens
+from quire.rpc.serving.tokens import Token, Tokens
 from quire.runtime import Runtime, real_runtime
 from quire.stream.namespace import open_namespace
 from quire.stream.settings import StreamSettings
@@ -82,6 +82,8 @@ class ProxyOptions:
     """A file with the tokens that callers may show. Without it nobody is asked for one."""
     token: str | None = None
     """What this proxy shows to others: where it is asked for one, it has to."""
+    token_file: str | None = None
+    """A file that has it, and is read again when it changes."""
     tls: TlsFiles | None = None
     """What it is called over TLS with, and calls others with. Without it nothing is encrypted."""
     tls_asks_clients: bool = False
@@ -199,7 +201,10 @@ async def running_proxy(options: ProxyOptions) -> AsyncIterator[Proxy]:
         )
         me = f"{options.role}-proxy {address.host}:{address.port}"
         calling = None if options.tls is None else client_context(options.tls)
-        transport = GrpcTransport(runtime, me, tls=calling, token=options.token)
+        token: Token | None = options.token
+        if options.token_file is not None:
+            token = await stack.enter_async_context(followed_token(options.token_file, runtime.clock))
+        transport = GrpcTransport(runtime, me, tls=calling, token=token)
         stack.push_async_callback(transport.aclose)
         proxy = await stack.enter_async_context(_open(options, namespace, settings, address, transport))
         server.refusals.show_in(proxy.metrics)
@@ -210,7 +215,7 @@ async def running_proxy(options: ProxyOptions) -> AsyncIterator[Proxy]:
         await server.start(proxy.handlers())
         admin = await _start_admin(stack, options, proxy, runtime, tokens)
         await stack.enter_async_context(proxy.join())
-        gateway = await _start_gateway(stack, options, settings, address, proxy, tokens)
+        gateway = await _start_gateway(stack, options, settings, address, proxy, tokens, token)
         server.set_serving(True)
         shown = f"{address.host}:{address.port}"
         _log.info("proxy.serving", role=options.role, address=shown, admin=admin, gateway=gateway)
@@ -285,6 +290,7 @@ async def _start_gateway(
     address: pb.Owner,
     proxy: Proxy,
     tokens: Tokens | None,
+    token: Token | None,
 ) -> str | None:
     """HTTP in the same process. It is a client like others, so that it reaches every stream, whoever owns it."""
     if options.gateway in (None, "none"):
@@ -300,7 +306,7 @@ async def _start_gateway(
         open_proxy_client(
             uri,
             client_id=f"gateway {address.host}:{address.port}",
-            client_settings=ProxyClientSettings(token=options.token, tls=options.tls),
+            client_settings=ProxyClientSettings(token=token, tls=options.tls),
         )
     )
     try:

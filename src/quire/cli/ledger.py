@@ -2,9 +2,11 @@
 
 import asyncio
 import json as json_format
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -45,7 +47,13 @@ Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", help="Give up on any one step after this long.")
 ]
 Password = Annotated[
-    str, typer.Option(metavar="TEXT", envvar="QUIRE_LEDGER_PASSWORD", help="The ledger's password.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="A file with the ledger's password. Default: $QUIRE_LEDGER_PASSWORD, else none.",
+        show_default=False,
+    ),
 ]
 Ensemble = Annotated[int, typer.Option(min=1, help="How many bookies the ledger is spread over.")]
 WriteQuorum = Annotated[int, typer.Option(min=1, help="How many of them get each entry.")]
@@ -57,6 +65,16 @@ Custom = Annotated[
 ChosenId = Annotated[
     int | None, typer.Option("--ledger-id", min=0, metavar="ID", help="The id to use, instead of the next free one.")
 ]
+
+
+def _password(file: Path | None) -> bytes:
+    """Never from the command line, which every user of the machine can see. Raises `InvalidArgument`."""
+    if file is None:
+        return os.environ.get("QUIRE_LEDGER_PASSWORD", "").encode()
+    try:
+        return file.read_bytes().removesuffix(b"\n").removesuffix(b"\r")
+    except OSError as error:
+        raise InvalidArgument(f"the password in {file} cannot be read: {error}", path=str(file)) from error
 
 
 def _on(uri: str | None, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool, timeout_s: float) -> T:
@@ -86,7 +104,7 @@ def create(
     write_quorum: WriteQuorum = 3,
     ack_quorum: AckQuorum = 2,
     digest: Digest = "crc32c",
-    password: Password = "",
+    password_file: Password = None,
     custom: Custom = None,
     ledger_id: ChosenId = None,
     json: Json = False,
@@ -100,7 +118,7 @@ def create(
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
             digest=digest,
-            password=password.encode(),
+            password=_password(password_file),
             custom=_parsed_custom(custom),
             ledger_id=ledger_id,
         ) as ledger:
@@ -117,7 +135,7 @@ def write(
     write_quorum: WriteQuorum = 3,
     ack_quorum: AckQuorum = 2,
     digest: Digest = "crc32c",
-    password: Password = "",
+    password_file: Password = None,
     custom: Custom = None,
     ledger_id: ChosenId = None,
     json: Json = False,
@@ -131,7 +149,7 @@ def write(
             write_quorum=write_quorum,
             ack_quorum=ack_quorum,
             digest=digest,
-            password=password.encode(),
+            password=_password(password_file),
             custom=_parsed_custom(custom),
             ledger_id=ledger_id,
         ) as ledger:
@@ -174,7 +192,7 @@ def read(
         bool, typer.Option("--follow", "--tail", "-f", help="Wait for more, until the ledger is closed.")
     ] = False,
     recover: Annotated[bool, typer.Option("--recover", help="Shut its writer out and seal it first.")] = False,
-    password: Password = "",
+    password_file: Password = None,
     json: Json = False,
     timeout: Timeout = 30.0,
 ) -> None:
@@ -186,7 +204,7 @@ def read(
     async def work(ledgers: LedgerClient) -> None:
         if follow and last is not None:
             raise InvalidArgument("--follow has no last entry", hint="Leave --to or --follow away.")
-        async with ledgers.open(ledger, password=password.encode(), recover=recover) as reader:
+        async with ledgers.open(ledger, password=_password(password_file), recover=recover) as reader:
             found = reader.follow(first) if follow else reader.read(first, last)
             async with aclosing(found) as entries:
                 await _print_entries(entries, json=json, at_once=follow)

@@ -1,6 +1,7 @@
 """What commands show to proxies, and whom they trust: from the environment, so that no secret is on a command line.
 
-QUIRE_TOKEN            for proxies that ask for one
+QUIRE_TOKEN_FILE       a file with the token for proxies that ask for one
+QUIRE_TOKEN            the token itself, if there is no such file
 QUIRE_TLS_CA           behind quires:// the authorities to trust, if not the system's
 QUIRE_TLS_CERTIFICATE  behind quires:// what to show to proxies that ask for certificates
 QUIRE_TLS_KEY          its key
@@ -8,13 +9,16 @@ QUIRE_TLS_KEY          its key
 
 import os
 
+from quire.app.token_file import read_token
 from quire.proxy.client.settings import ProxyClientSettings
 from quire.proxy.client.uri import parse_proxy_uri
 from quire.rpc.serving.tls import TlsFiles
 
 
 def token() -> str | None:
-    return os.environ.get("QUIRE_TOKEN")
+    """Raises `InvalidArgument` if the file cannot be read."""
+    file = os.environ.get("QUIRE_TOKEN_FILE")
+    return read_token(file) if file else os.environ.get("QUIRE_TOKEN")
 
 
 def tls_files() -> TlsFiles:
@@ -23,5 +27,5 @@ def tls_files() -> TlsFiles:
 
 
 def client_settings(uri: str) -> ProxyClientSettings:
-    """For the proxies at `uri`. Raises `InvalidUri`."""
+    """For the proxies at `uri`. Raises `InvalidUri`, and `InvalidArgument` if there is a token that cannot be read."""
     return ProxyClientSettings(token=token(), tls=tls_files() if parse_proxy_uri(uri).is_tls else None)

@@ -1,5 +1,6 @@
 """What `quire write-proxy` and `quire read-proxy` have in common: the options of a proxy, and running it."""
 
+import os
 from typing import Annotated, Final, Literal, NamedTuple
 
 import typer
@@ -42,9 +43,14 @@ Tokens = Annotated[
         show_default=False,
     ),
 ]
-Token = Annotated[
+TokenFile = Annotated[
     str | None,
-    typer.Option(envvar="QUIRE_TOKEN", metavar="TOKEN", help="What this proxy shows to others.", show_default=False),
+    typer.Option(
+        envvar="QUIRE_TOKEN_FILE",
+        metavar="FILE",
+        help="The token that this proxy shows to others; read again when it changes. Default: $QUIRE_TOKEN.",
+        show_default=False,
+    ),
 ]
 TlsCertificate = Annotated[
     str | None,
@@ -90,7 +96,7 @@ def run_proxy_command(
     timeout: float,
     session: float,
     tokens: str | None,
-    token: str | None,
+    token_file: str | None,
     limits: str | None = None,
     *,
     tls: TlsNames = NO_TLS,
@@ -115,7 +121,8 @@ def run_proxy_command(
         metadata_timeout_s=timeout,
         session_timeout_s=session,
         tokens=tokens,
-        token=token,
+        token=os.environ.get("QUIRE_TOKEN"),
+        token_file=token_file,
         limits=limits,
         tls=None if tls.certificate is None else TlsFiles(ca=tls.ca, certificate=tls.certificate, key=tls.key),
         tls_asks_clients=tls.asks_clients,

@@ -18,7 +18,7 @@ from quire.cli.proxy_process import (
     TlsClients,
     TlsKey,
     TlsNames,
-    Token,
+    TokenFile,
     Tokens,
     Uri,
     run_proxy_command,
@@ -40,7 +40,7 @@ def run_command(
     timeout: Timeout = 10.0,
     session: Session = 2.0,
     tokens: Tokens = None,
-    token: Token = None,
+    token_file: TokenFile = None,
     tls_certificate: TlsCertificate = None,
     tls_key: TlsKey = None,
     tls_ca: TlsCa = None,
@@ -49,7 +49,7 @@ def run_command(
     """Run a read proxy in the foreground. Ctrl-C sends its readers to others first; a second one stops at once."""
     tls = TlsNames(tls_certificate, tls_key, tls_ca, tls_clients)
     run_proxy_command(
-        "read", uri, listen, advertise, region, admin, gateway, set, timeout, session, tokens, token, tls=tls
+        "read", uri, listen, advertise, region, admin, gateway, set, timeout, session, tokens, token_file, tls=tls
     )
 
 

@@ -60,17 +60,17 @@ async def test_stale_tokens_are_refused_and_counted_while_others_go_on(cluster: 
     file = tmp_path / "tokens.jsonl"
     own, good, revoked = (new_token(file, each) for each in ("proxy", "good", "revoked"))
     stale = new_token(file, "stale", days=0.5 / 86_400)
-    served = await asyncio.to_thread(
-        Served.start, cluster, "guarded", writers=1, readers=1, options=("--tokens", str(file), "--token", own)
-    )
+    (tmp_path / "token").write_text(f"{own}\n")
+    options = ("--tokens", str(file), "--token-file", str(tmp_path / "token"))
+    served = await asyncio.to_thread(Served.start, cluster, "guarded", writers=1, readers=1, options=options)
     proxies, history = [*served.writers, *served.readers], History()
     (writing,) = served.writers
 
     for token, cause in ((None, "no_token"), (stale, "stale_token"), (f"{good}0", "unknown_token")):
         before = await refused([writing], cause)
-        with pytest.raises(QuireError):
-            async with served.connect(token=token, connect_timeout_s=0.5) as client:
-                await client.create_stream("orders")
+        with pytest.raises(NotAuthenticated):
+            async with served.connect(token=token):
+                raise AssertionError
         assert await refused([writing], cause) > before, cause
     async with (
         served.connect(token=good) as kept,

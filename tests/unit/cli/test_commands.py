@@ -49,6 +49,13 @@ def test_every_command_but_the_servers_takes_json(path: str, command: Any) -> No
     assert "--json" in options or path.endswith(" run")
 
 
+@pytest.mark.parametrize(("path", "command"), ALL, ids=[path for path, _ in ALL])
+def test_no_command_takes_a_secret_as_a_word(path: str, command: Any) -> None:
+    """Every user of the machine sees command lines: secrets come from files or the environment."""
+    options = {option for param in command.params for option in param.opts}
+    assert options.isdisjoint({"--token", "--password", "--secret"})
+
+
 @pytest.mark.parametrize("words", [[], ["write"], ["stream"], ["stream", "show"]], ids=lambda words: " ".join(words))
 def test_flags_are_shown_without_a_value(words: list[str]) -> None:
     shown = CliRunner().invoke(app, [*words, "--help"]).output

@@ -14,6 +14,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("QUIRE_URI", raising=False)
+    monkeypatch.setenv("QUIRE_TOKEN_FILE", "nothing")
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("read s --uri distributedlog+sqlite:./no.db/ns", "no.db"),
         ("stream list --uri distributedlog+sqlite:./no.db/ns --timeout -1", "error: "),
         ("stream list", "there is no log in"),
+        ("proxy list --uri quire://x:1/ns", "error: the token in nothing cannot be read"),
         ("ledger list", "hint: Give --metadata URI, set QUIRE_METADATA, or start a local cluster"),
         ("bookie status", "hint: Give --metadata URI, set QUIRE_METADATA, or start a local cluster"),
     ],
