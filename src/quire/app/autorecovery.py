@@ -39,6 +39,8 @@ class AutorecoveryOptions:
     name: str | None = None
     """What others read of us in votes and locks: the host and the process unless told otherwise."""
     admin: str | None = "127.0.0.1:0"
+    http_hosts: tuple[str, ...] = ()
+    """Other names by which HTTP is asked for than where it listens."""
     roles: Roles = field(default_factory=Roles)
     metadata_timeout_s: float = 10.0
     session_timeout_s: float = 10.0
@@ -77,7 +79,9 @@ async def run_autorecovery(options: AutorecoveryOptions) -> None:
         if options.admin not in (None, "none"):
             host, port = parse_address(options.admin, example="127.0.0.1:0")
             try:
-                admin = await stack.enter_async_context(AutorecoveryAdmin(autorecovery, host, port))
+                admin = await stack.enter_async_context(
+                    AutorecoveryAdmin(autorecovery, host, port, hosts=options.http_hosts)
+                )
             except OSError as error:
                 raise PortInUse(
                     f"{options.admin} cannot be listened on: {error.strerror or error}", address=str(options.admin)

@@ -33,6 +33,8 @@ class BookieOptions:
     moves_with: Path | None = None
     """A folder above all the bookie's folders that may be moved as a whole, with the metadata in it."""
     admin: str | None = "127.0.0.1:0"
+    http_hosts: tuple[str, ...] = ()
+    """Other names by which HTTP is asked for than where it listens, and the advertised one."""
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     metadata_timeout_s: float = 10.0
@@ -51,6 +53,7 @@ class BookieOptions:
             bookie_id=None if self.id is None else bookie_id(self.id),
             folder_token=folder_token,
             admin_address=None if self.admin in (None, "none") else parse_address(self.admin),
+            http_hosts=self.http_hosts,
         )
         return with_overrides(settings, self.overrides)
 

@@ -80,6 +80,8 @@ class LocalOptions:
     free, 0 any free ones."""
     gateway: str | None = None
     """Where HTTP is served: HOST:PORT."""
+    http_hosts: tuple[str, ...] = ()
+    """Other names by which it is asked for there."""
     autorecovery: bool = True
     """Whether ledgers that lack copies are repaired."""
 
@@ -155,7 +157,12 @@ def _plans(options: LocalOptions) -> list[ServicePlan]:
     count = len(numbers)
     return [
         *(bookie_plan(folder, number, port, options.overrides) for number, port in ports.items()),
-        *proxy_plans(folder, WRITE_PROXY, options.write_proxies, first, bookies=count, gateway=options.gateway),
+        *proxy_plans(
+            *(folder, WRITE_PROXY, options.write_proxies, first),
+            bookies=count,
+            gateway=options.gateway,
+            http_hosts=options.http_hosts,
+        ),
         *proxy_plans(folder, READ_PROXY, options.read_proxies, behind, bookies=count),
     ]
 

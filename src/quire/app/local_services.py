@@ -32,7 +32,14 @@ def bookie_plan(folder: DataFolder, number: int, port: int, overrides: tuple[str
 
 
 def proxy_plans(
-    folder: DataFolder, kind: str, count: int, first_port: int | None, *, bookies: int, gateway: str | None = None
+    folder: DataFolder,
+    kind: str,
+    count: int,
+    first_port: int | None,
+    *,
+    bookies: int,
+    gateway: str | None = None,
+    http_hosts: tuple[str, ...] = (),
 ) -> list[ServicePlan]:
     """Of all proxies of a kind. Their ports begin at `first_port`; if that is None they are the usual ones, or others
     if those are taken; if it is 0 any will do. The first one has the gateway. Raises `PortInUse`, `InvalidArgument`.
@@ -55,6 +62,7 @@ def proxy_plans(
             "role": _ROLES[kind],
             "uri": folder.streams().text,
             "gateway": None if plans else gateway,
+            "http_hosts": http_hosts,
             "overrides": overrides,
         }
         log = _log(folder, name)

@@ -78,6 +78,8 @@ class ProxyOptions:
     admin: str | None = "127.0.0.1:0"
     gateway: str | None = None
     """Where HTTP is served, too; nowhere without it."""
+    http_hosts: tuple[str, ...] = ()
+    """Other names by which HTTP is asked for than where it listens, and the advertised one."""
     tokens: str | None = None
     """A file with the tokens that callers may show. Without it nobody is asked for one."""
     token: str | None = None
@@ -97,6 +99,9 @@ class ProxyOptions:
     def settings(self) -> ProxySettings:
         """Raises `InvalidArgument` for what makes no sense."""
         return with_overrides(ProxySettings(), self.overrides)
+
+    def http_names(self) -> tuple[str, ...]:
+        return self.http_hosts if self.advertise is None else (self.advertise, *self.http_hosts)
 
     def shown(self) -> dict[str, dict[str, object]]:
         """Every option and setting as it is, with its origin. Secrets are not shown."""
@@ -276,7 +281,9 @@ async def _start_admin(
     host, port = parse_address(options.admin, example="127.0.0.1:0")
     try:
         admin = await stack.enter_async_context(
-            ProxyAdmin(proxy, runtime.clock, host, port, tokens=tokens, config=options.shown())
+            ProxyAdmin(
+                proxy, runtime.clock, host, port, hosts=options.http_names(), tokens=tokens, config=options.shown()
+            )
         )
     except OSError as error:
         raise _in_use(str(options.admin), error) from error
@@ -312,7 +319,13 @@ async def _start_gateway(
     try:
         served = await stack.enter_async_context(
             serve_gateway(
-                {proxy.name: client}, settings.gateway, host=host, port=port, registry=proxy.metrics, tokens=tokens
+                {proxy.name: client},
+                settings.gateway,
+                host=host,
+                port=port,
+                hosts=options.http_names(),
+                registry=proxy.metrics,
+                tokens=tokens,
             )
         )
     except OSError as error:

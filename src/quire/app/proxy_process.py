@@ -15,6 +15,7 @@ def parse(value: dict[str, Any]) -> ProxyOptions:
         value["uri"],
         value["listen"],
         gateway=value["gateway"],
+        http_hosts=tuple(value["http_hosts"]),
         overrides=tuple(value["overrides"]),
     )
 

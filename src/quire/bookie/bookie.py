@@ -77,6 +77,9 @@ class BookieSettings:
     admin_address: tuple[str, int] | None = None
     """Where to serve metrics and the admin API; None for nowhere. It asks for no password: keep it on loopback."""
 
+    http_hosts: tuple[str, ...] = ()
+    """Other names by which the admin API is asked for than where it listens, and the advertised one."""
+
     checkpoint_interval_s: float = 10.0
     """How often the write cache is moved to the entry logs if it does not fill up before: less to replay later."""
 
@@ -231,7 +234,9 @@ class Bookie:
             from quire.bookie.admin import AdminServer  # HTTP, which an embedded bookie does not speak.
             from quire.bookie.status import BookieAdmin
 
-            admin = AdminServer(BookieAdmin(self), *self.settings.admin_address)
+            advertised, hosts = self.settings.advertised_host, self.settings.http_hosts
+            names = hosts if advertised is None else (advertised, *hosts)
+            admin = AdminServer(BookieAdmin(self), *self.settings.admin_address, hosts=names)
             self.admin_address = (await stack.enter_async_context(admin)).address
 
     async def _register(self, stack: AsyncExitStack) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from quire.cli.default_uri import metadata_uri
-from quire.cli.operating import Json, Metadata, Racks
+from quire.cli.operating import HttpHost, Json, Metadata, Racks
 from quire.cli.output import checked, out, print_json, print_settings, run
 
 T = TypeVar("T")
@@ -27,6 +27,7 @@ def run_command(
     admin: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics, /healthz and /readyz, or none.")
     ] = "127.0.0.1:0",
+    http_host: HttpHost = None,
     set: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,6 +53,7 @@ def run_command(
         uri,
         name=name,
         admin=admin,
+        http_hosts=tuple(http_host or ()),
         roles=Roles(audits=audit, repairs=repair),
         metadata_timeout_s=timeout,
         session_timeout_s=session,

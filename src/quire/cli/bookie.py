@@ -7,7 +7,7 @@ import typer
 
 from quire.cli.bookie_cookie import app as cookie_app
 from quire.cli.default_uri import metadata_uri
-from quire.cli.operating import Json, Timeout, Yes, agreed, bytes_of, on_cluster
+from quire.cli.operating import HttpHost, Json, Timeout, Yes, agreed, bytes_of, on_cluster
 from quire.cli.operating import Metadata as MetadataOfExisting
 from quire.cli.output import FAILED, checked, print_json, print_settings, run
 from quire.types import bookie_id
@@ -52,6 +52,7 @@ def run_command(
     admin: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where to serve /metrics, /healthz and the admin API, or none.")
     ] = "127.0.0.1:0",
+    http_host: HttpHost = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain: lets clients use TLS.")
     ] = None,
@@ -81,6 +82,7 @@ def run_command(
         id=id,
         moves_with=moves_with,
         admin=admin,
+        http_hosts=tuple(http_host or ()),
         tls_certificate=tls_certificate,
         tls_key=tls_key,
         metadata_timeout_s=timeout,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.operating import HttpHost
 from quire.cli.output import FAILED, print_json, report, run
 from quire.errors import NotRunning, QuireError
 
@@ -50,6 +51,7 @@ def up(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Serve HTTP and JSON for curl there, too.", show_default=False),
     ] = None,
+    http_host: HttpHost = None,
     autorecovery: Annotated[
         bool,
         typer.Option("--autorecovery/--no-autorecovery", help="Whether ledgers that lack copies are repaired."),
@@ -78,6 +80,7 @@ def up(
             read_proxies=read_proxies,
             proxy_port=proxy_port,
             gateway=gateway,
+            http_hosts=tuple(http_host or ()),
             autorecovery=autorecovery,
         )
         with asyncio.Runner() as runner:

@@ -45,6 +45,15 @@ Namespaces = Annotated[
 Racks = Annotated[
     str | None, typer.Option("--racks", metavar="FILE", help="Which bookie is in which rack, as clients have it.")
 ]
+HttpHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Another name, in DNS or of a proxy in front, by which HTTP is asked for here. Repeat. Requests by names "
+        "that are not known are refused.",
+        show_default=False,
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Timeout = Annotated[

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.operating import HttpHost
 from quire.cli.proxy_process import (
     Admin,
     Advertise,
@@ -36,6 +37,7 @@ def run_command(
     region: Region = "",
     admin: Admin = "127.0.0.1:0",
     gateway: Gateway = "none",
+    http_host: HttpHost = None,
     set: Set = None,
     timeout: Timeout = 10.0,
     session: Session = 2.0,
@@ -49,7 +51,20 @@ def run_command(
     """Run a read proxy in the foreground. Ctrl-C sends its readers to others first; a second one stops at once."""
     tls = TlsNames(tls_certificate, tls_key, tls_ca, tls_clients)
     run_proxy_command(
-        "read", uri, listen, advertise, region, admin, gateway, set, timeout, session, tokens, token_file, tls=tls
+        "read",
+        uri,
+        listen,
+        advertise,
+        region,
+        admin,
+        gateway,
+        http_host,
+        set,
+        timeout,
+        session,
+        tokens,
+        token_file,
+        tls=tls,
     )
 
 

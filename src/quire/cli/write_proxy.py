@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.operating import HttpHost
 from quire.cli.proxy_process import (
     Admin,
     Advertise,
@@ -36,6 +37,7 @@ def run_command(
     region: Region = "",
     admin: Admin = "127.0.0.1:0",
     gateway: Gateway = "none",
+    http_host: HttpHost = None,
     set: Set = None,
     timeout: Timeout = 10.0,
     session: Session = 2.0,
@@ -60,6 +62,7 @@ def run_command(
         region,
         admin,
         gateway,
+        http_host,
         set,
         timeout,
         session,

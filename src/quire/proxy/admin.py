@@ -13,12 +13,12 @@ Paths (`/debug` and its parts answer JSON made for people who look for a cause, 
   /admin/drain      POST: give up all streams in good order, then stop
   /admin/loglevel   POST {"level": "DEBUG"}: say more, or less; with "logger": "proxy.write" only there
 
-Whoever reaches the port may look, so it listens on loopback unless told otherwise. If the proxy asks for tokens, those
-who want to change something have to show one. The answers are made in
-`_admin_paths`, which needs starlette, and is imported for the first client.
+Programs that reach the port may look, so it listens on loopback unless told otherwise; web pages may not
+(`quire.runtime.http_guard`). If the proxy asks for tokens, those who want to change something have to show one. The
+answers are made in `_admin_paths`, which needs starlette, and is imported for the first client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -66,10 +66,13 @@ class ProxyAdmin:
         host: str = "127.0.0.1",
         port: int = 0,
         *,
+        hosts: Iterable[str] = (),
         tokens: Tokens | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`tokens` are those that may change something; without them everybody may. `config` is what to show of it."""
+        """`hosts` are other names than `host` by which clients ask for it. `tokens` are those that may change
+        something; without them everybody may. `config` is what to show of it."""
+        self._hosts = hosts
         self._source, self._lag, self._tokens, self._config = source, LoopLag(clock), tokens, config
         self._stack = AsyncExitStack()
         self.address: tuple[str, int] = (host, port)
@@ -77,7 +80,7 @@ class ProxyAdmin:
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self._lag)
         self._source.metrics.gauge(names.PROXY_LOOP_LAG_S, lambda: self._lag.worst_s)
-        server = HttpServer(self._application, *self.address, name="proxy admin")
+        server = HttpServer(self._application, *self.address, name="proxy admin", hosts=self._hosts)
         await self._stack.enter_async_context(server)
         self.address = server.address
         _log.info("admin.listening", host=self.address[0], port=self.address[1])

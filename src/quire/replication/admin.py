@@ -7,6 +7,7 @@
 The answers need starlette, which is imported for the first client.
 """
 
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Self
 
@@ -23,13 +24,14 @@ _log = logger("autorecovery.admin")
 class AutorecoveryAdmin:
     """Serves while its block runs. Raises `OSError` on entry if the address cannot be had."""
 
-    def __init__(self, autorecovery: Autorecovery, host: str, port: int) -> None:
-        self._autorecovery = autorecovery
+    def __init__(self, autorecovery: Autorecovery, host: str, port: int, *, hosts: Iterable[str] = ()) -> None:
+        """`hosts` are other names than `host` by which clients ask for it."""
+        self._autorecovery, self._hosts = autorecovery, hosts
         self._stack = AsyncExitStack()
         self.address: tuple[str, int] = (host, port)
 
     async def __aenter__(self) -> Self:
-        server = HttpServer(self._application, *self.address, name="autorecovery admin")
+        server = HttpServer(self._application, *self.address, name="autorecovery admin", hosts=self._hosts)
         await self._stack.enter_async_context(server)
         self.address = server.address
         _log.info("admin.listening", host=self.address[0], port=self.address[1])

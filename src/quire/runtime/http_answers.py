@@ -17,11 +17,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from quire.errors import QuireError, Refused
+from quire.runtime.http_guard import Refusal
 from quire.telemetry.events import Logger
 from quire.telemetry.metrics import Registry
 
 BODY_BYTES_MAX: Final = 16 << 10
 BODY_TIMEOUT_S: Final = 10.0  # A client that never sends the rest must not be waited for.
+
+CLOSING: Final = {"connection": "close"}
 
 _EOF: Final = b"# EOF\n"  # How OpenMetrics ends.
 
@@ -94,9 +97,15 @@ async def json_body(request: Request, *known: str) -> dict[str, object]:
 
 
 def error_answer(status: int, message: str, *, hint: str = "", headers: Mapping[str, str] | None = None) -> Response:
-    closing = {"connection": "close"} if status in (408, 413) else {}  # The rest of the body will not be read.
+    closing = CLOSING if status in (408, 413) else {}  # The rest of the body will not be read.
     body = {"error": message, "hint": hint} if hint else {"error": message}
     return JSONResponse(body, status, {**(headers or {}), **closing})
+
+
+def refusal_answer(refusal: Refusal) -> Response:
+    """To a request that is not meant for this server."""
+    body = {"error": refusal.message, "code": refusal.code, "hint": refusal.hint}
+    return JSONResponse(body, refusal.status, CLOSING)
 
 
 async def metrics_answer(request: Request, registry: Registry) -> Response:

@@ -4,6 +4,7 @@
         print(server.address)
 
 It works on real sockets only, and leaves the process around it alone: no signal handlers, no settings of `logging`.
+What is not meant for it never gets to the application: see `quire.runtime.http_guard`.
 
 It listens from the beginning, and everything else waits for the first client: starlette and uvicorn take a fifth of the
 CPU that a bookie needs to start, and nobody asks a bookie for its metrics before it serves. They are loaded in a
@@ -12,14 +13,15 @@ thread, so that the others in the process are not made to wait when somebody doe
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from quire.runtime.http_guard import Application, Guarded, Hosts, Refusal
+
 if TYPE_CHECKING:
     import uvicorn
-    from starlette.types import ASGIApp
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX: Final = 64  # So that nobody uses up the process's descriptors through a door for operators.
@@ -32,19 +34,23 @@ class HttpServer:
 
     def __init__(
         self,
-        application: "Callable[[], ASGIApp]",
+        application: Callable[[], Application],
         host: str = "127.0.0.1",
         port: int = 0,
         *,
         name: str,
+        hosts: Iterable[str] = (),
+        refuse: Callable[[Refusal], Application] | None = None,
         connections_max: int = CONNECTIONS_MAX,
         stop_timeout_s: int = STOP_TIMEOUT_S,
         connection_type: "type[H11Protocol] | None" = None,
     ) -> None:
-        """`application` is called for the first client. `connection_type` is for servers that want to know more of
-        their connections than what they ask for."""
+        """`application` is called for the first client. `hosts` are other names than `host` by which clients ask for
+        this server. `refuse` answers what is not meant for it; unless given, as admin APIs do. `connection_type` is for
+        servers that want to know more of their connections than what they ask for."""
         self._application, self._name, self._connection_type = application, name, connection_type
         self._connections_max, self._stop_timeout_s = connections_max, stop_timeout_s
+        self._host, self._hosts, self._refuse = host, hosts, refuse
         self._server: uvicorn.Server | None = None
         self._stop = AsyncExitStack()
         self.address: tuple[str, int] = (host, port)
@@ -62,9 +68,10 @@ class HttpServer:
 
     async def _serve(self, listener: socket.socket) -> None:
         await _somebody(listener)
-        await asyncio.to_thread(import_module, "quire.runtime.http_answers")
+        answers = await asyncio.to_thread(import_module, "quire.runtime.http_answers")
         await asyncio.to_thread(import_module, "uvicorn.protocols.http.h11_impl")
-        application = self._application()
+        hosts = Hosts([self._host, self.address[0]], self._hosts)
+        application = Guarded(self._application(), hosts, self._refuse or answers.refusal_answer)
         self._server = _embedded(application, self._connections_max, self._stop_timeout_s, self._connection_type)
         await self._server.serve(sockets=[listener])
 
@@ -121,7 +128,7 @@ async def _listen(host: str, port: int) -> socket.socket:
 
 
 def _embedded(
-    application: "ASGIApp",
+    application: Application,
     connections_max: int,
     stop_timeout_s: int,
     connection_type: "type[H11Protocol] | None",

@@ -339,7 +339,7 @@ async def test_it_stops_at_once_with_idle_and_half_open_connections(bookie: Smal
     async with AdminServer(bookie) as admin:
         kept = Client(admin.address)
         assert (await kept("GET", "/healthz")).status == 200
-        put = f"PUT {BOOKIE}/gc HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{{".encode()
+        put = f"PUT {BOOKIE}/gc HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{{".encode()
         silent = [await asyncio.open_connection(*admin.address) for _ in range(3)]
         for (_, writer), sent in zip(silent, (b"", b"GET /healthz HT", put), strict=True):
             writer.write(sent)
@@ -406,7 +406,7 @@ async def test_a_cancelled_stop_leaves_nothing_behind(bookie: SmallBookie) -> No
     admin = AdminServer(bookie)
     await admin.__aenter__()
     _, writer = await asyncio.open_connection(*admin.address)
-    writer.write(f"PUT {BOOKIE}/gc HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n".encode())
+    writer.write(f"PUT {BOOKIE}/gc HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n".encode())
     async with asyncio.timeout(20):
         await bookie.answering.wait()
     stopping = asyncio.create_task(admin.__aexit__(None, None, None))

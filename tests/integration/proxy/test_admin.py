@@ -56,10 +56,12 @@ class SlowClock(AsyncioClock):
         self._waited_s += self._late_s
 
 
-async def ask(admin: ProxyAdmin, path: str, method: str = "GET", body: Any = None, token: str = "") -> tuple[int, Any]:
+async def ask(
+    admin: ProxyAdmin, path: str, method: str = "GET", body: Any = None, token: str = "", **others: str
+) -> tuple[int, Any]:
     def talk() -> tuple[int, Any]:
         connection = http.client.HTTPConnection(*admin.address, timeout=20)
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+        headers = others | ({"authorization": f"Bearer {token}"} if token else {})
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         answer = connection.getresponse()
         said = answer.read()
@@ -79,6 +81,16 @@ async def test_a_proxy_says_whether_it_lives_and_whether_clients_should_come(mon
         said = {"ok": False, "state": "not ready", "reasons": ["it is being stopped"]}
         assert await ask(admin, "/readyz") == (503, said)
         assert (await ask(admin, "/healthz"))[0] == 200
+
+
+async def test_a_page_of_another_site_cannot_have_a_proxy_drained() -> None:
+    source = SmallProxy()
+    async with ProxyAdmin(source, AsyncioClock(), hosts=["proxy.example"]) as admin:
+        for strange in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+            for path in ("/admin/drain", "/admin/loglevel"):
+                assert (await ask(admin, path, "POST", **strange))[0] == 403
+        assert source.drains == 0
+        assert (await ask(admin, "/healthz", host="proxy.example:8080"))[0] == 200
 
 
 async def test_while_the_loop_is_late_clients_should_go_elsewhere_and_the_metric_says_why() -> None:

@@ -138,6 +138,36 @@ def test_curl_creates_writes_reads_tails_and_deletes(tmp_path: Path, run: Run) -
     run(main())
 
 
+async def test_a_page_of_another_site_changes_nothing_and_reads_nothing(tmp_path: Path) -> None:
+    """Goal: what a browser sends for a stranger's page is refused, and an error of the described form says why.
+
+    Method: what such a page can send without being asked back ("simple" requests), and with DNS rebinding anything;
+    then the same as the gateway's own page, and as curl.
+    """
+    sent = {"paid": ("--data-binary", "paid"), "form": ("--data", "a=1"), "none": ("--request", "POST")}
+    async with serving(tmp_path) as (served, client):
+        async with client.open_writer("orders") as writer:
+            await writer.append(b"a")
+        for strange in (
+            "Host: evil.example",
+            f"Host: evil.example:{served.address[1]}",
+            "Origin: https://evil.example",
+        ):
+            header = ("--header", strange)
+            for path in ("/orders/records", "/orders:release", "/orders:seal", "/orders:truncate"):
+                for options in sent.values():
+                    answer = await curl(served, path, *header, *options)
+                    assert answer.status == 403
+                    assert answer.json["applied"] == "NO"
+                    assert answer.json["code"] == ("ORIGIN_NOT_ALLOWED" if "Origin" in strange else "HOST_NOT_ALLOWED")
+            for method in ("GET", "PUT", "DELETE"):
+                assert (await curl(served, "/orders", *header, "--request", method)).status == 403
+        assert served.statistics()["answers"] == {"403": 45}
+        own = ("--header", f"Origin: {served.url}")
+        assert (await curl(served, "/orders/records", *own, "--data-binary", "b")).status == 200
+        assert len((await curl(served, "/orders/records")).json["records"]) == 2
+
+
 async def test_a_stream_that_another_client_writes_is_not_taken_from_it(tmp_path: Path) -> None:
     async with serving(tmp_path) as (served, client):
         async with client.open_writer("orders") as writer:
@@ -197,7 +227,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_costs_little(tmp_path: Path,
                     await writer.append(payload)
             stuck = socket.create_connection(served.address)
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stuck.sendall(b"GET /v1/default/streams/orders/tail?from=earliest HTTP/1.1\r\nhost: x\r\n\r\n")
+            stuck.sendall(b"GET /v1/default/streams/orders/tail?from=earliest HTTP/1.1\r\nhost: localhost\r\n\r\n")
             reader, quick = await asyncio.open_connection(*served.address, limit=1 << 20)
             quick.write(b"GET /v1/default/streams/orders/tail?from=earliest&as=text HTTP/1.0\r\n\r\n")
             for _ in range(count):
@@ -220,7 +250,7 @@ def test_a_client_that_takes_nothing_is_cut_off_and_costs_little(tmp_path: Path,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64) + b"\r\n\r\n",
         b"GET /\r\n\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
     ],
 )
 async def test_what_is_no_http_is_told_so_and_counted(tmp_path: Path, hello: bytes) -> None:

@@ -266,7 +266,7 @@ async def test_bad_clients_are_counted_and_nobody_else_is_concerned(served: Serv
         for _ in range(3):
             await asyncio.to_thread(say, proxy.port, b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
             assert (await nobody.result(proxy, "undisturbed", b"whose")).code == pb.UNAUTHENTICATED
-            request = b"GET /nothing HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n"
+            request = b"GET /nothing HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
             assert b" 404 " in await asyncio.to_thread(say, reader.gateway_port, request)
             assert (await author.write_to(asking, proxy)).code == pb.OK
 

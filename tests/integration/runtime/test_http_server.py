@@ -1,9 +1,11 @@
-"""An HTTP server that nobody asks anything costs its process next to nothing."""
+"""An HTTP server that nobody asks anything costs its process next to nothing, and takes no requests of strangers."""
 
 import asyncio
+import json
 import subprocess
 import sys
 
+import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -21,10 +23,12 @@ asyncio.run(main())
 """
 
 
-async def answered(address: tuple[str, int]) -> bytes:
+async def answered(address: tuple[str, int], *headers: str, method: str = "GET", body: bytes = b"") -> bytes:
     reader, writer = await asyncio.open_connection(*address)
-    writer.write(b"GET / HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")
-    answer = await reader.read()
+    head = [f"{method} / HTTP/1.1", *(headers or ["host: localhost"]), "connection: close"]
+    writer.write("\r\n".join([*head, "", ""]).encode() + body)
+    async with asyncio.timeout(20):
+        answer = await reader.read()
     writer.close()
     await writer.wait_closed()
     return answer
@@ -41,6 +45,42 @@ async def test_the_first_clients_are_answered_however_many_come_at_once() -> Non
         answers = await asyncio.gather(*(answered(server.address) for _ in range(5)))
     assert all(answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"hello") for answer in answers)
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        (["host: evil.example"], 403, "HOST_NOT_ALLOWED"),
+        (["host: localhost", "origin: https://evil.example"], 403, "ORIGIN_NOT_ALLOWED"),
+        (["host: localhost", "content-length: 4", "transfer-encoding: chunked"], 400, "AMBIGUOUS_LENGTH"),
+    ],
+)
+async def test_what_is_not_meant_for_a_server_never_gets_to_its_application(
+    method: str, headers: list[str], status: int, code: str
+) -> None:
+    async with HttpServer(lambda: reached, name="test") as server:
+        answer = await answered(server.address, *headers, method=method, body=b"0\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d" % status)
+    assert b"connection: close" in head.lower()
+    said = json.loads(body)
+    assert said["code"] == code
+    assert said["error"]
+    assert said["hint"]
+
+
+async def reached(scope: object, receive: object, send: object) -> None:
+    raise AssertionError("a request of a stranger came through")
+
+
+async def test_a_server_takes_the_names_that_it_was_told_of() -> None:
+    def application() -> Starlette:
+        return Starlette(routes=[Route("/", lambda request: PlainTextResponse("hello"))])
+
+    async with HttpServer(application, "localhost", name="test", hosts=["metrics.example"]) as server:
+        for host in ("metrics.example:80", "localhost", "127.0.0.1:1"):
+            assert (await answered(server.address, f"host: {host}")).endswith(b"hello")
 
 
 async def test_a_server_may_end_while_its_first_client_waits() -> None:

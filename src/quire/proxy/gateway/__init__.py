@@ -1,4 +1,4 @@
-"""HTTP, JSON and server-sent events for streams: what curl and browsers speak.
+"""HTTP, JSON and server-sent events for streams: what curl and programs without a client speak.
 
 server                                  `serve_gateway`: a gateway that listens
 app, handlers                           paths, and what each of them does

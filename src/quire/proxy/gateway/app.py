@@ -1,14 +1,12 @@
 """The gateway as an ASGI application: which paths there are, and how every error becomes an answer.
 
-    gateway = Gateway({"default": client})
-    ...                                    # Serve gateway.application with any ASGI server.
-    await gateway.aclose()
+    application = gateway_app({"default": client})      # For any ASGI server; `serve_gateway` in `server` is one.
 
 A stream's name is one segment of a path: a slash in it is sent as `%2F`. So paths are matched as they were sent, and
-only then decoded. `serve_gateway` in `quire.proxy.gateway.server` does the serving, too.
+only then decoded. What is not meant for the gateway is refused before it gets here: see `quire.runtime.http_guard`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
@@ -30,6 +28,7 @@ from quire.proxy.gateway.metrics import AnswerCounts, show_admissions
 from quire.proxy.gateway.problems import Problem, Rejected, problem_of
 from quire.proxy.gateway.settings import GatewaySettings
 from quire.rpc.serving.tokens import Tokens
+from quire.runtime.http_guard import Guarded, Hosts, Refusal
 from quire.telemetry import names
 from quire.telemetry.events import logger
 from quire.telemetry.metrics import Registry
@@ -98,6 +97,14 @@ class Gateway:
     def stop_reading(self) -> None:
         """End event streams and waiting reads, and take no others."""
         self._handlers.stopping.set()
+
+    def refuse(self, refusal: Refusal) -> Response:
+        """The answer to a request that is not meant for this gateway."""
+        self._answers.count(refusal.status)
+        problem = problem_of(
+            Rejected(HTTPStatus(refusal.status), refusal.message, hint=refusal.hint, code=refusal.code)
+        )
+        return problem_response(problem._replace(headers={"connection": "close"}))
 
     def statistics(self) -> dict[str, Any]:
         """What the gateway does now, and how it answered since it began."""
@@ -220,6 +227,10 @@ def _openapi() -> bytes:
     return (files("quire.proxy.gateway") / "openapi.json").read_bytes()
 
 
-def gateway_app(clients: Mapping[str, StreamClient], settings: GatewaySettings | None = None) -> Starlette:
-    """The application alone, for an ASGI server that tells it when to stop (`lifespan`)."""
-    return Gateway(clients, settings).application
+def gateway_app(
+    clients: Mapping[str, StreamClient], settings: GatewaySettings | None = None, *, hosts: Iterable[str] = ()
+) -> ASGIApp:
+    """The application alone, for an ASGI server that tells it when to stop (`lifespan`). `hosts` are the names by which
+    clients ask for it; addresses, loopback and the name of this machine count in any case."""
+    gateway = Gateway(clients, settings)
+    return Guarded(gateway.application, Hosts(names=hosts), gateway.refuse)

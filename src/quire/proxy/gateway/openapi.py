@@ -61,7 +61,7 @@ def description() -> _Object:
                     "summary": "This description.",
                     "responses": {
                         "200": _json("The description.", {"type": "object", "required": ["openapi", "paths"]}),
-                        **_errors("429", "500"),
+                        **_errors("403", "429", "500"),
                     },
                 }
             },

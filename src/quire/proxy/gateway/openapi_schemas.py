@@ -157,7 +157,7 @@ SCHEMAS: Final[_Object] = {
 _MEANINGS: Final = {
     "400": "The request is wrong in itself.",
     "401": "The caller did not say, or could not prove, who it is.",
-    "403": "The caller may not do this.",
+    "403": "The caller may not do this, or asks by a name that is not known here, or is a page of another site.",
     "404": "There is no such path, namespace or stream.",
     "408": "The body did not arrive in time.",
     "409": "The state of the stream forbids it: somebody else writes it, or txids would decrease.",

@@ -8,7 +8,7 @@ what was appended is in its streams, and last the writers are closed.
 """
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -49,13 +49,15 @@ async def serve_gateway(
     *,
     host: str = "127.0.0.1",
     port: int = 0,
+    hosts: Iterable[str] = (),
     registry: Registry | None = None,
     tokens: Tokens | None = None,
 ) -> AsyncIterator[ServedGateway]:
     """Serve the namespaces of `clients` while the block runs. Raises `OSError` if the address cannot be had. What is
     counted is shown in `registry`. With `tokens` each request needs one.
 
-    Whoever reaches the port may use it, so it listens on loopback unless told otherwise.
+    Programs that reach the port may use it, so it listens on loopback unless told otherwise. `hosts` are other names
+    than `host` by which they ask for it: web pages of other names are refused.
     """
     settings = settings or GatewaySettings()
     gateway = Gateway(clients, settings, registry=registry, tokens=tokens)
@@ -69,6 +71,8 @@ async def serve_gateway(
                 host,
                 port,
                 name="gateway",
+                hosts=hosts,
+                refuse=gateway.refuse,
                 connections_max=settings.connections_max,
                 stop_timeout_s=math.ceil(settings.stop_timeout_s),
                 connection_type=watch.connection_type(),
