@@ -97,7 +97,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         service.metrics.requests.connections_accepted.value += 1
         if len(service.connections) >= service.settings.connections_max or service.is_stopping:
             service.metrics.requests.connections_refused.value += 1
-            _LOG.warning("connection.refused", peer=self.peer, connections=len(service.connections))
+            now_s = asyncio.get_running_loop().time()
+            service.tell_refused(now_s, peer=self.peer, connections=len(service.connections))
             self._transport.abort()
             return
         service.connections[self] = None
@@ -205,7 +206,8 @@ class BookieConnection(asyncio.BufferedProtocol):
     def _violated(self, violation: ProtocolViolation) -> None:
         """The peer speaks something else, or sent too much: nothing after it can be understood."""
         self.service.metrics.damage.protocol_violations.value += 1
-        _LOG.warning("connection.protocol_violation", peer=self.peer, problem=str(violation))
+        now_s = asyncio.get_running_loop().time()
+        self.service.tell_violation(now_s, peer=self.peer, problem=str(violation))
         self._flush()
         if self._transport is not None:
             self._transport.close()
@@ -460,7 +462,8 @@ class BookieConnection(asyncio.BufferedProtocol):
                 told.connection_lost(None)
             if not isinstance(error, OSError):
                 raise
-            _LOG.warning("connection.tls_failed", peer=self.peer, error=repr(error))
+            now_s = asyncio.get_running_loop().time()
+            self.service.tell_tls_failed(now_s, peer=self.peer, error=repr(error))
             return
         encrypted.set_write_buffer_limits(high=self.service.settings.unsent_bytes_max)
         self._transport, self._is_switching, self.tls = encrypted, False, None  # It cannot be started twice.

@@ -24,13 +24,14 @@ from quire.errors import Damaged, DamagedEntry, InvalidArgument, InvariantBroken
 from quire.protocol.fencing import Refusal
 from quire.protocol.space import SpaceMode
 from quire.runtime import Runtime
-from quire.telemetry.events import logger
+from quire.telemetry.events import Seldom, logger
 from quire.types import NO_ENTRY, EntryId, LedgerId
 
 if TYPE_CHECKING:
     from quire.bookie.connection import BookieConnection
 
 _LOG = logger("bookie.service")
+_CONNECTION_LOG = logger("bookie.connection")
 
 _RECEIVED_BYTES_MAX: Final = 256 * 1024  # In one go. With 512 KiB small entries cost a fifth more: caches overflow.
 
@@ -66,6 +67,11 @@ class BookieService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lac_askers: dict[LedgerId, list[Callable[[EntryId | Status], None]]] = {}
         self.checkpoint_wanted = asyncio.Event()
+        self.tell_refused = Seldom(_CONNECTION_LOG.warning, "connection.refused")
+        self.tell_violation = Seldom(_CONNECTION_LOG.warning, "connection.protocol_violation")
+        self.tell_tls_failed = Seldom(_CONNECTION_LOG.warning, "connection.tls_failed")
+        self._tell_half_frame = Seldom(_LOG.warning, "connection.half_frame_dropped")
+        self._tell_digest_mismatch = Seldom(_LOG.warning, "add.digest_mismatch")
         self.received = memoryview(bytearray(_RECEIVED_BYTES_MAX))  # What one connection at a time has just received.
         self._storage: LedgerStorage | None = None
         self._reads: ReadQueue | None = None
@@ -148,7 +154,8 @@ class BookieService:
         self.half_frames[connection] = size
         while self._half_bytes > self.settings.half_frames_bytes_max and len(self.half_frames) > 1:
             oldest = next(iter(self.half_frames))
-            _LOG.warning("connection.half_frame_dropped", peer=oldest.peer, bytes=self.half_frames[oldest])
+            now_s = asyncio.get_running_loop().time()
+            self._tell_half_frame(now_s, peer=oldest.peer, bytes=self.half_frames[oldest])
             self._half_bytes -= self.half_frames.pop(oldest)
             oldest.abort()
 
@@ -182,7 +189,7 @@ class BookieService:
             return Status.EBADREQ
         except DamagedEntry as error:
             self.metrics.damage.entries.value += 1
-            _LOG.warning("add.digest_mismatch", **error.facts)
+            self._tell_digest_mismatch(asyncio.get_running_loop().time(), **error.facts)
             return Status.EBADREQ
         except (OSError, Damaged):
             return Status.EIO  # The journal has failed, and the bookie is about to stop; or the index does not read.

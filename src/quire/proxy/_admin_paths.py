@@ -14,7 +14,7 @@ from quire.proxy.admin import AdminSource
 from quire.proxy.loop_lag import LoopLag
 from quire.rpc.serving.tokens import Tokens
 from quire.runtime.http_answers import BadRequest, admin_application, json_body, metrics_answer
-from quire.telemetry.events import logger
+from quire.telemetry.events import Seldom, logger
 
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _log = logger("proxy.admin")
@@ -27,6 +27,7 @@ class AdminPaths:
         self, source: AdminSource, lag: LoopLag, tokens: Tokens | None, config: Mapping[str, Any] | None
     ) -> None:
         self._source, self._lag, self._tokens, self._config = source, lag, tokens, config
+        self._tell_refused = Seldom(_log.warning, "admin.refused")
 
     def application(self) -> Starlette:
         return admin_application(
@@ -107,5 +108,6 @@ class AdminPaths:
         try:
             self._tokens.check(request.headers.get("authorization", ""))
         except NotAuthenticated as error:
-            _log.warning("admin.refused", path=request.url.path, cause=error.facts["cause"])
+            now_s = asyncio.get_running_loop().time()
+            self._tell_refused(now_s, path=request.url.path, cause=error.facts["cause"])
             raise BadRequest(f"{error}.", status=401) from error

@@ -13,6 +13,7 @@ lines wait for it.
 
 import json as json_format
 import logging
+import math
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from typing import Any, Final, Self, TextIO
 
 _ROOT: Final = "quire"
 _OURS: Final = "quire-events"  # The name of the handler that `configure` puts in place.
+_SELDOM_S: Final = 10.0
 _STACK_FRAMES: Final = 3  # Between a record and the code that logged it: ours.
 
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())  # Else `logging` writes warnings to stderr by itself.
@@ -69,6 +71,25 @@ class Logger:
 def logger(name: str, **facts: object) -> Logger:
     """The logger "quire.`name`". The facts are part of each of its events."""
     return Logger(logging.getLogger(f"{_ROOT}.{name}"), facts)
+
+
+class Seldom:
+    """Logs an event that strangers can cause at will: the first at once, later ones at most every ten seconds, each
+    with the number of `times` it came since. So the log does not grow with their number."""
+
+    __slots__ = ("_event", "_log", "_next_s", "_times")
+
+    def __init__(self, log: Callable[..., None], event: str) -> None:
+        self._log, self._event = log, event
+        self._times, self._next_s = 0, -math.inf
+
+    def __call__(self, now_s: float, **facts: Any) -> None:
+        """It came once more. The facts are those of this time."""
+        self._times += 1
+        if now_s >= self._next_s:
+            self._next_s = now_s + _SELDOM_S
+            times, self._times = self._times, 0
+            self._log(self._event, times=times, **facts)
 
 
 def configure(*, json: bool | None = None, level: str = "INFO", stream: TextIO | None = None) -> None:

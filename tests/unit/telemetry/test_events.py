@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.telemetry.events import configure, logger
+from quire.telemetry.events import Seldom, configure, logger
 
 
 @pytest.fixture(autouse=True)
@@ -118,3 +118,15 @@ def test_the_last_configuration_counts() -> None:
     logger("bookie").error("disk.failed")
     assert first.getvalue() == ""
     assert [json.loads(line)["event"] for line in last.getvalue().splitlines()] == ["disk.failed"]
+
+
+def test_what_strangers_cause_is_logged_once_and_then_with_how_often_it_came(caplog: pytest.LogCaptureFixture) -> None:
+    seldom = Seldom(logger("rpc").warning, "connection.refused")
+    for number in range(1000):
+        seldom(number / 1000, peer=number)
+    seldom(10.0, peer="late")
+    seldom(10.1, peer="later")
+    assert [record.getMessage() for record in caplog.records] == [
+        "connection.refused times=1 peer=0",
+        "connection.refused times=1000 peer=late",
+    ]

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.proxy.gateway.limits import SEND_BUFFER_BYTES_MAX
 from quire.proxy.gateway.problems import Rejected, problem_of
-from quire.telemetry.events import logger
+from quire.telemetry.events import Seldom, logger
 
 _HEADERS: Final = [(b"content-type", b"application/json"), (b"connection", b"close")]
 _log = logger("proxy.gateway")
@@ -29,6 +29,7 @@ class Watch:
         self._stall_timeout_s, self.send_buffer_bytes_max = stall_timeout_s, send_buffer_bytes_max
         self._connections: set[WatchedConnection] = set()
         self._stack = AsyncExitStack()
+        self._tell_cut = Seldom(_log.info, "gateway.connection_cut")
         self.malformed = 0
         """Requests that were no HTTP."""
         self.cut = 0
@@ -63,7 +64,8 @@ class Watch:
             await asyncio.sleep(self._stall_timeout_s)
             for connection in [each for each in self._connections if each.did_nothing()]:
                 self.cut += 1
-                _log.info("gateway.connection_cut", client=connection.client, waiting=connection.waiting_bytes)
+                now_s = asyncio.get_running_loop().time()
+                self._tell_cut(now_s, client=connection.client, waiting=connection.waiting_bytes)
                 connection.transport.abort()
 
 

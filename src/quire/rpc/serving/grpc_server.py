@@ -31,9 +31,11 @@ from quire.rpc.serving.tokens import Permit, Tokens
 from quire.rpc.serving.transport import Caller, Handlers
 from quire.runtime import Runtime
 from quire.runtime.network import Server as Listener
+from quire.telemetry.events import Seldom, logger
 from quire.telemetry.metrics import Registry
 
 _AGE_JITTER: Final = 0.1
+_LOG: Final = logger("serving")
 _LOOK_S: Final = 1.0  # How soon a call that lasts ends after its token did.
 _NO_CALLER: Final = Caller(client_id="")  # Of health checks and reflection.
 
@@ -73,6 +75,7 @@ class GrpcServer:
         self._looking: asyncio.TimerHandle | None = None
         self._has_started = self.is_closing = False
         self._idle = asyncio.Event()
+        self.tell_refused = Seldom(_LOG.warning, "connection.refused")
 
     @property
     def address(self) -> tuple[str, int]:

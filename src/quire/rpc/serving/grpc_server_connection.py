@@ -13,7 +13,7 @@ from quire.rpc.serving.http2_connection import Headers, Http2Connection
 from quire.rpc.serving.refusals import Refusals
 from quire.rpc.serving.results import result_of
 from quire.rpc.serving.settings import ServingSettings
-from quire.telemetry.events import logger
+from quire.telemetry.events import Seldom
 
 _RESETS_MAX: Final = 500  # Calls that a client opens and gives up within a second. Nobody reasonable does.
 _HTTP1_VERBS: Final = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC")
@@ -23,7 +23,6 @@ _HTTP1_ANSWER: Final = (
 )
 _END_SHARE: Final = 16  # Of an end so little counts as unread output: very many calls may end at once.
 _LEAVING: Final = b"leaving."  # Eight bytes, as a PING has.
-_LOG: Final = logger("serving")
 
 
 class CallServer(Protocol):
@@ -31,6 +30,7 @@ class CallServer(Protocol):
 
     settings: ServingSettings
     refusals: Refusals
+    tell_refused: Seldom
 
     def on_connection(self, connection: "ServerConnection") -> None: ...
 
@@ -270,10 +270,10 @@ class ServerConnection(Http2Connection):
 
     def on_violation(self, violation: Http2Violation) -> None:
         self._server.refusals.count("broken_rules")
-        _LOG.warning("connection.refused", peer=self.peer, reason=str(violation))
+        self._server.tell_refused(self._loop.time(), peer=self.peer, reason=str(violation))
 
     def on_other_protocol(self, beginning: bytes) -> None:
         self._server.refusals.count("other_protocol")
-        _LOG.warning("connection.refused", peer=self.peer, reason="not HTTP/2", beginning=beginning[:8])
+        self._server.tell_refused(self._loop.time(), peer=self.peer, reason="not HTTP/2", beginning=beginning[:8])
         if beginning.startswith(_HTTP1_VERBS):
             self.write(_HTTP1_ANSWER)
