@@ -2,6 +2,7 @@
 
 import asyncio
 
+from quire.codec.stream_metadata.names import check_new_name
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.errors import NodeExists, NoSuchNode, NotBound
 from quire.metadata import Create, MetadataStore
@@ -10,7 +11,8 @@ from quire.stream.settling import settle
 
 
 async def create_stream(store: MetadataStore, paths: StreamPaths, rng: Rng) -> None:
-    """Fine if nothing is missing. Raises `NotBound` if the namespace itself has no node: no stream makes one."""
+    """Fine if nothing is missing. Raises `NotBound` if the namespace itself has no node: no stream makes one; and
+    `InvalidName` for a new stream with a name that only others give."""
     identity = Create(paths.identity(rng.uuid().hex))
 
     async def attempt(_: object) -> None:
@@ -24,6 +26,8 @@ async def create_stream(store: MetadataStore, paths: StreamPaths, rng: Rng) -> N
                 path=paths.namespace,
             )
         is_new = any(create.path == paths.root for create in missing)
+        if is_new:
+            check_new_name(paths.stream, "stream")
         await store.transaction(*missing, *([identity] if is_new else []))
 
     # A node that appears, or a parent that goes, between the look and the creation: look again.

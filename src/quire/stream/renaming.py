@@ -12,6 +12,7 @@ import asyncio
 from typing import Final
 
 from quire.codec.stream_metadata.lock import member_owner
+from quire.codec.stream_metadata.names import check_new_name
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.errors import (
     MetadataOutcomeUnknown,
@@ -39,9 +40,11 @@ class _Found:
 
 
 async def rename_stream(store: MetadataStore, old: StreamPaths, new: StreamPaths) -> None:
-    """Raises `NoSuchStream`, `StreamExists`, `StreamOwned` if a client writes it, or reads it under a lock, and
-    `RequestTooLarge` for a stream with more segments than one transaction of the store moves.
+    """Raises `NoSuchStream`, `StreamExists`, `StreamOwned` if a client writes it, or reads it under a lock,
+    `RequestTooLarge` for a stream with more segments than one transaction of the store moves, and `InvalidName` for
+    what we do not call a stream.
     """
+    check_new_name(new.stream, "stream")
 
     async def attempt(doubt: MetadataOutcomeUnknown | None) -> None:
         old_log, new_log = await asyncio.gather(store.exists(old.segments), store.exists(new.root))

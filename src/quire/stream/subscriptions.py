@@ -6,6 +6,7 @@ that place or behind it. Positions only move forward, unless somebody says other
 
 from typing import Final
 
+from quire.codec.stream_metadata.names import check_new_name
 from quire.codec.stream_metadata.tree import StreamPaths, decode_subscription, encode_subscription
 from quire.errors import (
     DamagedMetadata,
@@ -102,7 +103,9 @@ class Subscriptions:
                 continue
 
     async def _create(self, name: str, ops: list[Op], lock: HeldLock | None) -> None:
-        """Create a subscriber's node, or what it needs; the caller looks again. A deleted stream is not revived."""
+        """Create a subscriber's node, or what it needs; the caller looks again. A deleted stream is not revived. Raises
+        `InvalidName` for what we do not call a subscription."""
+        check_new_name(name, "subscription")
         try:
             await self._store.transaction(*ops)
         except NodeExists:

@@ -168,6 +168,51 @@ def test_names_that_apache_refuses_are_refused(name: str) -> None:
     in_namespace(check, seeds=1)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 5000, "a/" * 300 + "b", "ö" * 257, "a\u202eb", "a\u2066b", "a\u200bb", "a\u00a0b"],
+    ids=lambda name: f"{name[:6]!a}",
+)
+def test_what_apache_calls_a_stream_and_we_do_not_can_be_used_but_not_created(name: str) -> None:
+    """Goal: nobody has us create a name that fills a screen or hides characters; those that Java made stay readable.
+
+    Method: creating it fails in every way. Then its nodes are put where Java puts them, and it is written, read,
+    listed, renamed and deleted.
+    """
+
+    async def check(world: World) -> None:
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: world.namespace.create_stream(name),
+            lambda: write(world, name, b"a"),
+            lambda: world.namespace.rename_stream("plain", name),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidName, match="cannot name a new stream"):
+                await call()
+        assert await world.nodes() == {}
+        for path, data in [*((path, b"") for path in parents(name)), *stream_nodes(name).items()]:
+            await world.store.create(f"{ROOT}{path}", data)
+        await world.namespace.create_stream(name)
+        await write(world, name, b"a")
+        assert name in await world.namespace.list_streams()
+        async with world.namespace.open_reader(name) as reader:
+            assert [record.payload for record in await reader.read_many(10, timeout_s=5)] == [b"a"]
+        await world.namespace.rename_stream(name, "plain")
+        await world.namespace.delete_stream("plain")
+
+    in_namespace(check, bookies=3, seeds=1)
+
+
+def parents(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/" + "/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+async def write(world: World, name: str, payload: bytes) -> None:
+    async with world.namespace.open_writer(name) as writer:
+        await writer.append(payload)
+
+
 # --- Listing and watching
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.streams.cluster import SETTINGS
 from tests.support.streams.reading import READER, ReaderWorld, on_stream, take
 
-from quire.codec.stream_metadata.tree import decode_subscription
+from quire.codec.stream_metadata.tree import decode_subscription, encode_subscription
 from quire.errors import (
     DamagedMetadata,
     InvalidName,
@@ -47,6 +47,24 @@ def test_a_reader_goes_on_where_its_name_was_left() -> None:
         async with world.open(subscription="another", start="latest") as reader:
             assert reader.position == place(3, 0), "where a name that was never committed begins may be chosen"
         assert await subscriptions(world).names() == ["billing"]
+
+    on_stream(check, seeds=1)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "ö" * 257, "a\u202eb"], ids=lambda name: f"{name[:6]!a}")
+def test_a_name_that_cannot_be_told_from_others_is_used_but_not_created(name: str) -> None:
+    async def check(world: ReaderWorld) -> None:
+        await world.stream.fill(4)
+        named = subscriptions(world)
+        with pytest.raises(InvalidName, match="cannot name a new subscription"):
+            await named.commit(name, place(1, 0))
+        with pytest.raises(InvalidName, match="cannot name a new subscription"):
+            await named.prepare_lock(name)
+        assert await named.names() == []
+        await world.context.store.create(
+            world.stream.paths.subscriber(name), encode_subscription(place(1, 0)), parents=True
+        )
+        assert await named.commit(name, place(1, 2)) == await named.read(name) == place(1, 2)
 
     on_stream(check, seeds=1)
 

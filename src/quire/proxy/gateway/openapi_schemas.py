@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
+from quire.codec.stream_metadata.names import NEW_BYTES_MAX
 from quire.proxy.gateway.answers import TRUNCATIONS
 from quire.proxy.gateway.limits import RECORD_BYTES_MAX, RECORDS_MAX, TXID_LAST
 from quire.proxy.gateway.problems import HTTP_CODES, RETRY_AFTER_MS
@@ -24,10 +25,12 @@ _NUMBER: Final = "(0|[1-9][0-9]{0,17})"
 STREAM_NAME: Final[_Object] = {
     "type": "string",
     "pattern": rf"^{_AFTER_DOT}{_CHARACTER}*(/{_PART})*$",
-    "description": "Beyond ASCII, control characters, private ones and those outside of the basic plane are refused.",
+    "maxLength": NEW_BYTES_MAX,
+    "description": "Beyond ASCII, control characters, private ones and those outside of the basic plane are refused. A "
+    f"name that is to be created has no character that cannot be seen, and at most {NEW_BYTES_MAX} bytes as UTF-8.",
     "examples": ["orders", "eu/orders"],
 }
-NAME: Final[_Object] = {"type": "string", "pattern": rf"^{_AFTER_DOT}{_CHARACTER}*$"}
+NAME: Final[_Object] = {"type": "string", "pattern": rf"^{_AFTER_DOT}{_CHARACTER}*$", "maxLength": NEW_BYTES_MAX}
 DLSN: Final[_Object] = {"type": "string", "pattern": f"^{_NUMBER}:{_NUMBER}:{_NUMBER}$", "examples": ["3:17:0"]}
 EVENT_ID: Final[_Object] = {"type": "string", "pattern": f"^({_NUMBER}:{_NUMBER}:{_NUMBER})?$", "examples": ["3:17:0"]}
 _PLACE: Final[_Object] = {"type": "string", "pattern": "^[0-9]+:-?[0-9]+:-?[0-9]+$", "examples": ["3:17:0"]}
