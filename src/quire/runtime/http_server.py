@@ -9,24 +9,49 @@ What is not meant for it never gets to the application: see `quire.runtime.http_
 It listens from the beginning, and everything else waits for the first client: starlette and uvicorn take a fifth of the
 CPU that a bookie needs to start, and nobody asks a bookie for its metrics before it serves. They are loaded in a
 thread, so that the others in the process are not made to wait when somebody does.
+
+Invariant: RoomForTheNext, when all connections are in use a new one takes the place of the one whose client keeps the
+server waiting most (`_Crowd`). So connections that say little, or nothing, do not shut others out, however many come.
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from quire.runtime.http_guard import Application, Guarded, Hosts, Refusal
+from quire.telemetry.events import Seldom, logger
 
 if TYPE_CHECKING:
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-CONNECTIONS_MAX: Final = 64  # So that nobody uses up the process's descriptors through a door for operators.
+CONNECTIONS_MAX: Final = 64  # So that nobody uses up the process's descriptors through a port for operators.
 KEEP_ALIVE_S: Final = 75  # Longer than scrapes are apart, so that they find their connection open.
 STOP_TIMEOUT_S: Final = 1  # For requests that are under way when the server is told to stop.
+
+_PATIENCE_S: Final = 1.0
+_SLOW_BYTES_PER_S: Final = 64 << 10
+_UVICORN: Final = "quire.http.uvicorn"  # Where uvicorn logs. It writes a warning for each request that is no HTTP.
+_log = logger("http")
+
+
+class Pace:
+    """Whether a client is slow to send what it owes: it has a second, and time for each byte as on a slow line."""
+
+    __slots__ = ("due_s",)
+
+    def __init__(self, now_s: float) -> None:
+        self.due_s = now_s + _PATIENCE_S
+
+    def on_bytes(self, count: int, now_s: float) -> None:
+        self.due_s = min(max(self.due_s, now_s) + count / _SLOW_BYTES_PER_S, now_s + _PATIENCE_S)
+
+    def is_slow(self, now_s: float) -> bool:
+        return now_s > self.due_s
 
 
 class HttpServer:
@@ -49,9 +74,10 @@ class HttpServer:
         this server. `refuse` answers what is not meant for it; unless given, as admin APIs do. `connection_type` is for
         servers that want to know more of their connections than what they ask for."""
         self._application, self._name, self._connection_type = application, name, connection_type
-        self._connections_max, self._stop_timeout_s = connections_max, stop_timeout_s
+        self._stop_timeout_s = stop_timeout_s
         self._host, self._hosts, self._refuse = host, hosts, refuse
         self._server: uvicorn.Server | None = None
+        self._crowd = _Crowd(connections_max, name)
         self._stop = AsyncExitStack()
         self.address: tuple[str, int] = (host, port)
         """Where it listens; the port is the real one once the block is entered."""
@@ -66,13 +92,18 @@ class HttpServer:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._stop.aclose()
 
+    @property
+    def crowded_out(self) -> int:
+        """Connections that were ended to make room for others."""
+        return self._crowd.given_up
+
     async def _serve(self, listener: socket.socket) -> None:
         await _somebody(listener)
         answers = await asyncio.to_thread(import_module, "quire.runtime.http_answers")
         await asyncio.to_thread(import_module, "uvicorn.protocols.http.h11_impl")
         hosts = Hosts([self._host, self.address[0]], self._hosts)
         application = Guarded(self._application(), hosts, self._refuse or answers.refusal_answer)
-        self._server = _embedded(application, self._connections_max, self._stop_timeout_s, self._connection_type)
+        self._server = _embedded(application, self._crowd, self._stop_timeout_s, self._connection_type)
         await self._server.serve(sockets=[listener])
 
     async def _end(self, serving: asyncio.Task[None], listener: socket.socket) -> None:
@@ -127,24 +158,97 @@ async def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+class _Crowd:
+    """All connections of a server, and which of them goes when there are too many."""
+
+    def __init__(self, connections_max: int, name: str) -> None:
+        self._connections_max, self._name = connections_max, name
+        self.given_up = 0
+        self._tell = Seldom(_log.warning, "http.crowded")
+        self.tell_malformed = Seldom(_log.warning, "http.malformed")
+
+    def on_new(self, connections: "Iterable[_Connection]", now_s: float) -> None:
+        """One more has come. Those whose clients are slow go first, and among them those that are idle last."""
+        held = [each for each in connections if not each.is_given_up]
+        if len(held) <= self._connections_max:
+            return
+        waiting = [(state, each) for each in held if (state := each.waiting(now_s)) is not None]
+        _, last = min(waiting, key=lambda found: found[0])  # The new one is among them.
+        self.given_up += 1
+        self._tell(now_s, server=self._name, client=last.client, connections=len(held))
+        last.give_up()
+
+
+class _Connection(Protocol):
+    client: tuple[str, int] | None
+    is_given_up: bool
+
+    def waiting(self, now_s: float) -> tuple[bool, bool, float] | None:
+        """Nothing if it is not the client that we wait for. Otherwise the lower, the sooner it goes."""
+        ...
+
+    def give_up(self) -> None: ...
+
+
 def _embedded(
     application: Application,
-    connections_max: int,
+    crowd: _Crowd,
     stop_timeout_s: int,
     connection_type: "type[H11Protocol] | None",
 ) -> "uvicorn.Server":
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
+    errors_only = logging.getLogger(_UVICORN)
+    errors_only.setLevel(logging.ERROR)
+
     class Connection(connection_type or H11Protocol):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.access_log = False
+            self.access_log, self.logger = False, errors_only
+            self.is_given_up = False
+            self.pace = Pace(self.loop.time())
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            if len(self.connections) > connections_max:
-                transport.abort()
+            crowd.on_new(self.connections, self.loop.time())
+
+        def data_received(self, data: bytes) -> None:
+            now_s = self.loop.time()
+            if self.is_idle:
+                self.pace = Pace(now_s)
+            self.pace.on_bytes(len(data), now_s)
+            super().data_received(data)
+
+        def pause_writing(self) -> None:
+            self.pace = Pace(self.loop.time())
+            super().pause_writing()
+
+        def on_response_complete(self) -> None:
+            self.pace = Pace(self.loop.time())
+            super().on_response_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            crowd.tell_malformed(self.loop.time(), client=self.client)
+            super().send_400_response(msg)
+
+        @property
+        def is_idle(self) -> bool:
+            return self.timeout_keep_alive_task is not None
+
+        def waiting(self, now_s: float) -> tuple[bool, bool, float] | None:
+            cycle = self.cycle
+            is_asked = cycle is not None and not cycle.response_complete and (not cycle.more_body or bool(cycle.body))
+            if is_asked and not self.flow.write_paused:
+                return None
+            return not self.pace.is_slow(now_s), self.is_idle, self.pace.due_s
+
+        def give_up(self) -> None:
+            self.is_given_up = True
+            if self.is_idle:
+                self.transport.close()  # Its client finds out before it sends the next request.
+            else:
+                self.transport.abort()
 
     class EmbeddedServer(uvicorn.Server):
         def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]

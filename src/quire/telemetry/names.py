@@ -304,7 +304,7 @@ GATEWAY_REFUSED_TOTAL = _counter("quire_gateway_refused_total", "Requests refuse
 GATEWAY_WRITERS = _gauge("quire_gateway_writers", "Streams that the gateway has open for writing")
 GATEWAY_BAD_CONNECTIONS_TOTAL = _counter(
     "quire_gateway_bad_connections_total",
-    "Connections that sent what is no HTTP, or did not take their answers",
+    "Connections that sent what is no HTTP, did not take their answers, or were slow when there were too many",
     "cause",
 )
 

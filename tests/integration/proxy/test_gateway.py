@@ -1,6 +1,7 @@
 """The gateway over real sockets and a log in a folder: curl, slow clients, wrong ones, and stopping."""
 
 import asyncio
+import http.client
 import json
 import socket
 from base64 import b64decode
@@ -266,18 +267,63 @@ async def test_what_is_no_http_is_told_so_and_counted(tmp_path: Path, hello: byt
         assert (await curl(served, "")).status == 200
 
 
-async def test_connections_that_say_nothing_are_cut_and_too_many_are_refused(tmp_path: Path) -> None:
+async def test_connections_that_say_nothing_are_cut_and_too_many_are_ended(tmp_path: Path) -> None:
     async with serving(tmp_path, stall_timeout_s=0.3, connections_max=4) as (served, _):
-        silent = [await asyncio.open_connection(*served.address) for _ in range(4)]
-        silent[0][1].write(b"GET /v1/default/streams HTTP/1.1\r\nhost: x\r\n")  # And never the end of it.
-        refused, writer = await asyncio.open_connection(*served.address)
+        silent = [await asyncio.open_connection(*served.address) for _ in range(5)]
+        silent[1][1].write(b"GET /v1/default/streams HTTP/1.1\r\nhost: localhost\r\n")  # And never the end of it.
         async with asyncio.timeout(20):
-            for reader in [refused, *(reader for reader, _ in silent)]:
+            for reader, _ in silent:
                 assert await _rest(reader) == b""
-        assert served.watch.cut == 4
+        assert served.statistics()["connections"] == {"malformed": 0, "cut": 4, "crowded": 1}
         assert (await curl(served, "")).status == 200
-        for _, each in [*silent, (refused, writer)]:
-            each.close()
+        for _, writer in silent:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"POST /v1/default/streams/orders/records HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900\r\n\r\n",
+        b"POST /v1/default/streams/orders/records HTTP/1.1\r\nhost: loc",
+    ],
+    ids=["bodies", "heads"],
+)
+async def test_while_many_connections_send_slowly_another_client_goes_on(tmp_path: Path, beginning: bytes) -> None:
+    """Goal: clients that send a byte now and then take neither the connections nor the requests of others.
+
+    Method: more slow connections than there may be, before and between; each sends a byte for each append of another
+    client, which uses one connection for half of its appends, and a new one for each of the rest.
+    """
+    async with serving(tmp_path, connections_max=8, calls_max=4) as (served, client):
+        slow = list[asyncio.StreamWriter]()
+
+        async def besiege(count: int) -> None:
+            for _ in range(count):
+                _, writer = await asyncio.open_connection(*served.address)
+                writer.write(beginning)
+                slow.append(writer)
+
+        await besiege(20)
+        lasting = http.client.HTTPConnection(*served.address, timeout=20)
+        for number in range(10):
+            assert await asyncio.to_thread(append, lasting, number) == 200
+            await besiege(3)
+            for writer in slow:
+                writer.write(b"x")
+            assert (await curl(served, "/orders/records", "--data-binary", str(number))).status == 200
+        lasting.close()
+        for writer in slow:
+            writer.close()
+        async with client.open_reader("orders") as reader:
+            assert len(await reader.read_many(20, timeout_s=20)) > 0
+        assert served.statistics()["answers"]["200"] == 20
+
+
+def append(connection: http.client.HTTPConnection, number: int) -> int:
+    connection.request("POST", "/v1/default/streams/orders/records", str(number).encode())
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
 
 
 async def _rest(reader: asyncio.StreamReader) -> bytes:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument, NoSuchStream, ProxyDraining
 from quire.proxy.gateway import answers
-from quire.proxy.gateway.admission import Admission
+from quire.proxy.gateway.admission import Admission, Arrival, Bodies
 from quire.proxy.gateway.bodies import (
     JSON,
     NDJSON,
@@ -69,7 +69,7 @@ class Handlers:
         self.calls = Admission("requests", most=settings.calls_max)
         self.fetches = Admission("reads", most=settings.fetches_max)
         self.tails = Admission("event streams", most=settings.tails_max)
-        self.bodies = Admission("bytes of bodies", most=settings.body_bytes_max)
+        self.bodies = Bodies(most=settings.body_bytes_max)
         self.stopping = asyncio.Event()
 
     async def aclose(self) -> None:
@@ -307,21 +307,30 @@ class Handlers:
         said = request.headers.get("content-length", "")
         if said.isdecimal() and int(said) > bytes_max:
             raise _too_large(bytes_max, too_large)
-        body = bytearray()
+        body, loop = bytearray(), asyncio.get_running_loop()
+        limit = asyncio.timeout(self._settings.body_timeout_s)
+        arrival = Arrival(loop.time(), lambda: limit.reschedule(loop.time()))
+        self.bodies.begin(arrival)
         try:
-            async with asyncio.timeout(self._settings.body_timeout_s):
-                async for chunk in request.stream():
-                    if len(body) + len(chunk) > bytes_max:
-                        raise _too_large(bytes_max, too_large)
-                    self.bodies.take(len(chunk))
-                    body += chunk
+            with self.calls.lent():
+                async with limit:
+                    async for chunk in request.stream():
+                        if len(body) + len(chunk) > bytes_max:
+                            raise _too_large(bytes_max, too_large)
+                        self.bodies.add(arrival, len(chunk), loop.time())
+                        body += chunk
+            self.bodies.arrived(arrival)
             yield bytes(body)
         except TimeoutError as error:
+            if not limit.expired():
+                raise
             raise Rejected(
-                HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {self._settings.body_timeout_s:g} s"
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body did not arrive within {self._settings.body_timeout_s:g} s, or slowly while others waited",
+                hint="Nothing was done. Send it again, faster or in smaller requests.",
             ) from error
         finally:
-            self.bodies.give_back(len(body))
+            self.bodies.forget(arrival)
 
     async def _while_wanted(self, request: Request, reading: Coroutine[Any, Any, T]) -> T:
         """What a read brings, unless its client leaves first, or the gateway stops."""

@@ -29,8 +29,12 @@ class ServedGateway(NamedTuple):
     """A gateway that listens."""
 
     gateway: Gateway
-    address: tuple[str, int]
+    server: HttpServer
     watch: Watch
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self.server.address
 
     @property
     def url(self) -> str:
@@ -38,7 +42,8 @@ class ServedGateway(NamedTuple):
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def statistics(self) -> dict[str, Any]:
-        connections = {"malformed": self.watch.malformed, "cut": self.watch.cut}
+        watch = self.watch
+        connections = {"malformed": watch.malformed, "cut": watch.cut, "crowded": self.server.crowded_out}
         return {**self.gateway.statistics(), "connections": connections}
 
 
@@ -77,10 +82,12 @@ async def serve_gateway(
                 stop_timeout_s=math.ceil(settings.stop_timeout_s),
                 connection_type=watch.connection_type(),
             )
+            if registry is not None:
+                registry.counter(names.GATEWAY_BAD_CONNECTIONS_TOTAL, cause="crowded").read = lambda: server.crowded_out
             async with server:
                 _log.info("gateway.listening", host=server.address[0], port=server.address[1])
                 try:
-                    yield ServedGateway(gateway, server.address, watch)
+                    yield ServedGateway(gateway, server, watch)
                 finally:
                     gateway.stop_reading()
     finally:

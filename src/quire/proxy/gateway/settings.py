@@ -8,13 +8,13 @@ from quire.values import dataclass
 class GatewaySettings:
     """How much a gateway takes on at once, and how long it waits for whom."""
 
-    # --- How much at once. Beyond it requests are refused with 429, and connections are closed.
+    # --- How much at once. Beyond it requests are refused with 429; slow connections and slow bodies go before others.
 
     connections_max: int = 1024
     """Open connections, idle ones included."""
 
     calls_max: int = 256
-    """Requests under way, but for those that read."""
+    """Requests under way, but for those that read, and those whose bodies have not arrived."""
 
     fetches_max: int = 256
     """Reads under way. Most of them wait for records, and hold little meanwhile."""

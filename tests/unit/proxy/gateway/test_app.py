@@ -475,6 +475,66 @@ def test_bodies_together_are_bounded() -> None:
     run(work, body_bytes_max=10)
 
 
+def test_slow_bodies_take_no_room_from_others() -> None:
+    """Method: many more clients than there may be requests send a byte a second. Another one appends all the while."""
+
+    async def work(call: SmallGateway) -> None:
+        slow = [call.begin("POST", "/orders/records") for _ in range(50)]
+        for _ in range(20):
+            for each in slow:
+                each.send(b"x", more=True)
+            await asyncio.sleep(1)
+            assert (await call("POST", "/orders/records", b"paid")).status == 200
+        assert call.client.streams["orders"].records == [b"paid"] * 20
+        for each in slow:
+            each.leave()
+            await each.task
+
+    run(work, calls_max=2)
+
+
+def test_slow_bodies_give_way_when_there_is_no_room_for_bytes() -> None:
+    """Method: large bodies that stall fill the room for bodies. Others go on as soon as they are slow, and only so many
+    of them go as have to."""
+
+    async def work(call: SmallGateway) -> None:
+        stalled = [call.begin("POST", "/orders/records") for _ in range(5)]
+        for each in stalled:
+            each.send(b"x" * 10_000, more=True)
+        await asyncio.sleep(0.1)
+        assert (await call("POST", "/orders/records", b"too soon")).status == 429
+        await asyncio.sleep(2)
+        assert (await call("POST", "/orders/records", b"paid")).status == 200
+        gone = [each for each in stalled if each.task.done()]
+        assert len(gone) == 1
+        answer = await gone[0].answer()
+        refused(answer.json, "BODY_TIMEOUT")
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        for each in stalled:
+            each.send(b"")
+        answers = [await each.answer() for each in stalled if each not in gone]
+        assert [answer.status for answer in answers] == [200] * 4
+
+    run(work, body_bytes_max=50_000)
+
+
+def test_a_body_that_arrives_when_too_much_is_under_way_is_refused() -> None:
+    async def work(call: SmallGateway) -> None:
+        call.client.append_s = 5.0
+        late, first = call.begin("POST", "/orders/records"), call.begin("POST", "/orders/records")
+        late.send(b"a", more=True)
+        first.send(b"b")
+        await asyncio.sleep(0.5)
+        late.send(b"c")
+        answer = await late.answer()
+        assert answer.status == 429
+        assert answer.json["applied"] == "NO"
+        assert (await first.answer()).status == 200
+        assert call.client.streams["orders"].records == [b"b"]
+
+    run(work, calls_max=1)
+
+
 def test_a_client_that_leaves_makes_room_at_once() -> None:
     async def work(call: SmallGateway) -> None:
         waiting = call.begin("GET", "/orders/records?from=latest&wait_ms=30000")
