@@ -15,11 +15,15 @@ Invariants:
 A request without a `Host` (HTTP/1.0) is no browser's, and is taken.
 """
 
+import asyncio
 import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
+
+from quire.codec.damage import shown
+from quire.telemetry.events import Seldom, logger
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,6 +32,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _AUTHORITY: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/?#\s]+))(?::\d*)?")
 _LOOPBACK: Final = "localhost"
+_log = logger("http")
 _HINT: Final = "Nothing was done. Use an address of this server, or tell it of the name with --http-host."
 
 
@@ -64,10 +69,10 @@ class Hosts:
             problem = "the request tells the length of its body in two ways, of which one may be wrong"
             return Refusal(400, "AMBIGUOUS_LENGTH", problem, "Send Content-Length or Transfer-Encoding, not both.")
         if not all(map(self._is_ours, hosts)) or len(hosts) > 1:
-            problem = f"the request is for {', '.join(hosts)!r}, which is no name of this server"
+            problem = f"the request is for {shown(', '.join(hosts))}, which is no name of this server"
             return Refusal(403, "HOST_NOT_ALLOWED", problem, _HINT)
         if not all(self._is_own_page(origin, hosts) for origin in origins):
-            problem = f"the request comes from a page of {', '.join(origins)!r}, and not from one of this server"
+            problem = f"the request comes from a page of {shown(', '.join(origins))}, and not of this server"
             return Refusal(403, "ORIGIN_NOT_ALLOWED", problem, "Nothing was done. Pages of others may not ask here.")
         return None
 
@@ -111,7 +116,13 @@ class Guarded:
 
     def __init__(self, application: Application, hosts: Hosts, refuse: Callable[[Refusal], Application]) -> None:
         self._application, self._hosts, self._refuse = application, hosts, refuse
+        self._tell = Seldom(_log.warning, "http.refused")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._hosts.refusal(scope) if scope["type"] == "http" else None
-        await (self._application if refusal is None else self._refuse(refusal))(scope, receive, send)
+        if refusal is None:
+            await self._application(scope, receive, send)
+            return
+        now_s = asyncio.get_running_loop().time()
+        self._tell(now_s, code=refusal.code, client=scope.get("client"), problem=refusal.message)
+        await self._refuse(refusal)(scope, receive, send)

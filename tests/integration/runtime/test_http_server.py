@@ -70,6 +70,15 @@ async def test_what_is_not_meant_for_a_server_never_gets_to_its_application(
     assert said["hint"]
 
 
+async def test_refused_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with HttpServer(lambda: reached, name="test") as server:
+        for number in range(10):
+            await answered(server.address, f"host: evil{number}.example")
+    (told,) = [record.getMessage() for record in caplog.records if record.name.startswith("quire")]
+    assert told.startswith("http.refused times=1 code=HOST_NOT_ALLOWED")
+    assert "evil0.example" in told
+
+
 async def reached(scope: object, receive: object, send: object) -> None:
     raise AssertionError("a request of a stranger came through")
 
