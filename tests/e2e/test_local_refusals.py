@@ -163,23 +163,23 @@ def test_a_folder_that_a_program_has_open(tmp_path: Path) -> None:
 def test_a_folder_in_which_a_cluster_runs(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, "--bookies=1") as cluster:
         data = cluster.data
-        sentence, hint = refused(tmp_path, "up", "--data", "data")
+        sentence, hint = refused(tmp_path, "up", "--data", "quire-data")
         assert sentence == f"a local cluster runs in '{data}' already: quire up (process {cluster.pid})"
         assert hint == f"`quire status --data {data}` shows it, `quire down --data {data}` stops it."
 
-        sentence, hint = refused(tmp_path, "stream", "list", "--uri", "file:data")
+        sentence, hint = refused(tmp_path, "stream", "list", "--uri", "file:quire-data")
         assert sentence == f"the folder '{data}' is in use by quire up (process {cluster.pid})"
         assert hint == f"It is served to all processes of this machine: connect to {cluster.uri} instead."
 
 
 @pytest.mark.extended
 def test_which_of_several_clusters_is_meant(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, "--bookies=1") as one:
+    with LocalCluster(tmp_path, "--bookies=1", data=tmp_path / "one") as one:
         (tmp_path / "two").mkdir()
         with LocalCluster(tmp_path / "two", "--bookies=1", variables=environment(tmp_path)) as two:
             for command in ("status", "down"):
                 sentence, hint = refused(tmp_path, command)
-                assert sentence == f"2 local clusters run: {one.data}, {two.data}"
+                assert sentence == f"no local cluster runs in '{tmp_path}/quire-data'; running: {one.data}, {two.data}"
                 assert hint == f"Say which one is meant: --data {one.data}"
 
 

@@ -42,9 +42,10 @@ def test_lines_become_records_and_come_back(log: Commands) -> None:
     assert (shown["records"], shown["sealed"], shown["writer"], shown["first_dlsn"]) == (25_000, False, None, "1:0:0")
     assert shown["bytes"] > len(lines)
     again = json.loads(log.out("write", "orders", "--json", data=b"a\nb\n"))
-    assert again == {"stream": "orders", "records": 2, "first_dlsn": "2:0:0", "last_dlsn": "2:0:1"}
+    where = {"stream": "orders", "uri": "file:./quire-data"}
+    assert again == {**where, "records": 2, "first_dlsn": "2:0:0", "last_dlsn": "2:0:1"}
     assert log.out("read", "orders", "--from", "2:0:0") == "a\nb\n"
-    assert log.err("write", "orders", data=b"") == "0 records were written to orders.\n"
+    assert log.err("write", "orders", data=b"") == "0 records were written to orders at file:./quire-data\n"
     assert os.listdir(log.folder) == ["quire-data"]
 
 

@@ -134,10 +134,11 @@ async def test_ctrl_c_at_a_terminal_ends_what_is_typed_and_what_is_followed(log:
 
 @pytest.fixture
 def anywhere(log: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Commands]:
-    """Commands in another folder, on a machine where the cluster runs as `quire up` announces it."""
+    """Commands in the folder of a cluster, which runs as `quire up` announces it."""
     uri = log.environment["QUIRE_URI"]
     folder = tmp_path / "elsewhere"
     folder.mkdir()
+    (folder / "quire-data").symlink_to(tmp_path)
     commands = Commands(folder)
     monkeypatch.setenv("XDG_STATE_HOME", commands.environment["XDG_STATE_HOME"])
     with announced(str(tmp_path), uri):
@@ -149,7 +150,19 @@ async def test_the_cluster_that_runs_is_found(anywhere: Commands) -> None:
     assert anywhere.out("read", "ready").split()[-1] == "yes"
     assert json.loads(anywhere.out("ledger", "list", "--json"))["ledgers"] != []
     assert "b1  registered" in anywhere.out("bookie", "status")
+
+
+async def test_a_cluster_in_another_folder_is_left_alone(anywhere: Commands) -> None:
+    """Not even if it is the only one: what is written without a word about where stays in the folder one stands in."""
+    (anywhere.folder / "quire-data").unlink()
+    refused = anywhere.err("write", "ready", data=b"lost\n", code=1)
+    assert refused.startswith("error: no log is named, and none is in ./quire-data; a local cluster runs in ")
+    assert "hint: Say which one you mean with --uri or QUIRE_URI: " in refused
     assert not (anywhere.folder / "quire-data").exists()
+    told = anywhere.err("write", "ready", "--uri", "file:./quire-data", data=b"mine\n")
+    assert told == "1 record, up to 1:0:0, was written to ready at file:./quire-data\n"
+    assert anywhere.err("write", "ready", data=b"mine, too\n").endswith("at file:./quire-data\n")
+    assert anywhere.out("read", "ready") == "mine\nmine, too\n"
 
 
 async def test_names_of_streams_are_completed(anywhere: Commands) -> None:
@@ -163,20 +176,19 @@ async def test_names_of_streams_are_completed(anywhere: Commands) -> None:
     assert completed("quire read --uri nonsense or") == []
     assert completed("quire st") == ["stream", "status"]
     assert "--from" in completed("quire read --")
-    anywhere.environment["QUIRE_URI"] = "file:./quire-data"
+    anywhere.environment["QUIRE_URI"] = "file:./new"
     assert completed("quire read or") == []
-    assert not (anywhere.folder / "quire-data").exists()
+    assert not (anywhere.folder / "new").exists()
 
 
 @pytest.mark.extended
 def test_names_of_streams_are_completed_where_proxies_serve(tmp_path: Path) -> None:
     """With what `quire up` announces, with the URI of its proxies in the environment, and with one that nobody serves.
 
-    Method: a cluster as `quire up` starts it, and bash's question from another folder.
+    Method: a cluster as `quire up` starts it, and bash's question in its folder.
     """
     with LocalCluster(tmp_path, proxies=1) as cluster:
-        commands = Commands(tmp_path / "elsewhere")
-        commands.folder.mkdir()
+        commands = Commands(tmp_path)
         commands.environment["XDG_STATE_HOME"] = str(tmp_path)
         commands.run("stream", "create", "orders", "orders-old", "payments")
         assert cluster.uri.startswith("quire://")

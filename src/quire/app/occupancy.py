@@ -7,12 +7,11 @@ safe to signal it.
 
 import fcntl
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from quire.app.processes import ProcessMark, holder_of
-from quire.app.running import RunningCluster, running_clusters
+from quire.app.running import running_clusters
 from quire.bookie.identity import LOCK
 from quire.embedded.folder import SUPERVISOR, DataFolder, unusable
 from quire.errors import InvalidArgument, NotRunning
@@ -77,8 +76,10 @@ def bookie_locks(folder: DataFolder) -> list[tuple[str, str]]:
 
 
 def chosen_folder(data: str | None) -> DataFolder:
-    """The folder of the cluster that a command means: the one it names, else `./quire-data` if something runs there,
-    else that of the only cluster that runs. Raises `NotRunning`, and `InvalidArgument` if there are several.
+    """The folder of the cluster that a command means: the one it names, else `./quire-data` if something runs there.
+
+    Raises `NotRunning`, and `InvalidArgument` if clusters run in other folders only: `quire down` must not stop what
+    belongs to another project.
     """
     if data is not None:
         return data_folder(data)
@@ -88,9 +89,11 @@ def chosen_folder(data: str | None) -> DataFolder:
     clusters = running_clusters()
     if not clusters:
         raise not_running(None)
-    if len(clusters) > 1:
-        raise _several(clusters)
-    return data_folder(clusters[0].data)
+    where = ", ".join(cluster.data for cluster in clusters)
+    raise InvalidArgument(
+        f"no local cluster runs in {here.path!r}; running: {where}",
+        hint=f"Say which one is meant: --data {clusters[0].data}",
+    )
 
 
 def data_folder(path: str) -> DataFolder:
@@ -109,13 +112,6 @@ def not_running(folder: DataFolder | None) -> NotRunning:
         )
     return NotRunning(
         f"no local cluster runs in {folder.path!r}", hint=f"Start it with `quire up --data {folder.path}`."
-    )
-
-
-def _several(clusters: Sequence[RunningCluster]) -> InvalidArgument:
-    where = ", ".join(cluster.data for cluster in clusters)
-    return InvalidArgument(
-        f"{len(clusters)} local clusters run: {where}", hint=f"Say which one is meant: --data {clusters[0].data}"
     )
 
 

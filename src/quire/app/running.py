@@ -1,4 +1,4 @@
-"""Which local clusters run on this machine: how a command in any folder finds the one that `quire up` started.
+"""Which local clusters run on this machine: how a command finds the one that `quire up` started in its folder.
 
 Each running cluster has one small file in a folder of this user, `$XDG_STATE_HOME/quire/clusters` (by default below
 `~/.local/state`), which names its data folder, its URI and the process that runs it. The file goes when the cluster
@@ -47,6 +47,12 @@ def running_clusters() -> list[RunningCluster]:
             with suppress(OSError):
                 path.unlink()
     return sorted(found, key=lambda cluster: cluster.data)
+
+
+def cluster_in(data: str) -> RunningCluster | None:
+    """The cluster that runs in this data folder."""
+    here = os.path.realpath(data)
+    return next((cluster for cluster in running_clusters() if os.path.realpath(cluster.data) == here), None)
 
 
 class Announcement:

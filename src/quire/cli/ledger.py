@@ -37,7 +37,7 @@ Metadata = Annotated[
         "--metadata",
         envvar="QUIRE_METADATA",
         metavar="URI",
-        help="Where the cluster's metadata is. Default: $QUIRE_METADATA, else that of the running local cluster.",
+        help="Where the cluster's metadata is. Default: $QUIRE_METADATA, else that of the cluster in ./quire-data.",
         show_default=False,
     ),
 ]

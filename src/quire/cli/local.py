@@ -17,7 +17,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="DIR",
-        help="The cluster's data folder. Default: ./quire-data if a cluster runs there, else the only one that runs.",
+        help="The cluster's data folder. Default: ./quire-data.",
         show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ for the cluster to fail, so from then on nothing is shown.
 """
 
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ from quire.app.cluster_events import (
     Stopped,
     Stopping,
 )
+from quire.cli.default_uri import FOLDER
 from quire.cli.output import erase_ctrl_c, out, print_json, report
 from quire.errors import QuireError
 
@@ -138,9 +140,13 @@ class Lines:
             if service.problem is not None:
                 self._line(f"[yellow]{service.name}:[/] {escape(service.problem)}")
         self._line(f"URI       [bold]{escape(event.uri)}[/]")
-        self._line("Try it    echo hello | quire write orders   [dim]in another terminal[/]")
-        self._line("          quire tail orders")
-        self._line("Stop it   Ctrl-C, or quire down")
+        # Commands find the cluster in the folder that has its data folder, and nowhere else.
+        is_default = os.path.realpath(event.data) == os.path.realpath(FOLDER)
+        uri, data = ("", "") if is_default else (f" --uri {event.uri}", f" --data {shlex.quote(event.data)}")
+        where = "in another terminal, in this folder" if is_default else "in another terminal"
+        self._line(f"Try it    echo hello | quire write orders{escape(uri)}   [dim]{where}[/]")
+        self._line(f"          quire tail orders{escape(uri)}")
+        self._line(f"Stop it   Ctrl-C, or quire down{escape(data)}")
 
     def _show_failing(self, event: ServiceFailing) -> None:
         self._line(

@@ -17,7 +17,7 @@ Uri = Annotated[
         "--uri",
         envvar="QUIRE_URI",
         metavar="URI",
-        help="One of the proxies: quire://host:7400/ns. Default: $QUIRE_URI, else the running local cluster's.",
+        help="One of the proxies: quire://host:7400/ns. Default: $QUIRE_URI, else those of ./quire-data.",
         show_default=False,
     ),
 ]

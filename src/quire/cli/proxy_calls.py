@@ -13,7 +13,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from quire.app.running import running_clusters
+from quire.app.running import cluster_in
+from quire.cli.default_uri import FOLDER, check_none_elsewhere
 from quire.cli.proxy_environment import tls_files, token
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidUri, NotRunning, ProxyUnreachable, QuireError
@@ -43,7 +44,10 @@ def address_of(member: pb.Member) -> str:
 
 
 def proxy_uri(given: str | None) -> ProxyUri:
-    """The proxies that a command means. Raises `InvalidUri`, and `NotRunning` if nothing says so."""
+    """The proxies that a command means: without a URI those of the local cluster in `./quire-data`.
+
+    Raises `InvalidUri`, `NotRunning` if nothing says so, and `InvalidArgument` if local clusters run elsewhere.
+    """
     if given:
         if given.partition(":")[0].lower() not in SCHEMES:
             raise InvalidUri(
@@ -52,11 +56,13 @@ def proxy_uri(given: str | None) -> ProxyUri:
                 uri=given,
             )
         return parse_proxy_uri(given)
-    for cluster in running_clusters():
-        if cluster.uri.startswith(f"{SCHEME}:"):
-            return parse_proxy_uri(cluster.uri)
+    cluster = cluster_in(FOLDER)
+    if cluster is None:
+        check_none_elsewhere(f"no proxy is named, and no cluster runs in {FOLDER}", "--uri or QUIRE_URI")
+    elif cluster.uri.startswith(f"{SCHEME}:"):
+        return parse_proxy_uri(cluster.uri)
     raise NotRunning(
-        "no proxy is named, and no local cluster runs on this machine",
+        "no proxy is named, and no local cluster with proxies runs on this machine",
         hint="Give --uri quire://host:7400/namespace, set QUIRE_URI, or start a local cluster with `quire up`.",
     )
 

@@ -45,10 +45,11 @@ _REPEATS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 def spark_uri(given: str | None) -> str:
     """Where the streams are, for processes that read bookies directly: never through proxies, where we can tell."""
+    uri = stream_uri(given, creating=False)
     for cluster in running_clusters():
-        if given == cluster.uri or (given is None and stream_uri(None, creating=False) == cluster.uri):
+        if cluster.uri == uri:
             return DataFolder(cluster.data).streams().text
-    return stream_uri(given, creating=False)
+    return uri
 
 
 @contextmanager

@@ -32,7 +32,7 @@ Uri = Annotated[
         "--uri",
         envvar="QUIRE_URI",
         metavar="URI",
-        help=f"Where the streams are. Default: $QUIRE_URI, else the running local cluster, else file:{FOLDER}.",
+        help=f"Where the streams are. Default: $QUIRE_URI, else {FOLDER}, through its local cluster if one runs.",
         show_default=False,
     ),
 ]

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.markup import escape
 
+from quire.cli.default_uri import stream_uri
 from quire.cli.ledger_output import plural
 from quire.cli.output import checked, counting, err, print_json
 from quire.cli.record_input import Batch, RecordInput
@@ -68,7 +69,8 @@ def write(
 ) -> None:
     """Append records to a stream: lines, files, or JSON.
 
-    Each line of standard input becomes a record. When the command has ended without an error, all of them are on disk.
+    Each line of standard input becomes a record. When the command has ended without an error, all of them are on disk,
+    and it says on standard error where that is.
 
     Ctrl-C ends the input; what was read before is written.
     """
@@ -84,11 +86,12 @@ def write(
         async with client.open_writer(name, create_if_missing=create, **chosen) as writer:
             return await _write_all(writer, records, quiet=json)
 
-    written = on_streams(uri, work, creating=create, json=json, timeout_s=timeout)
+    where = checked(lambda: stream_uri(uri, creating=create), as_json=json)
+    written = on_streams(where, work, creating=create, json=json, timeout_s=timeout)
     if json:
-        print_json({"stream": name, **written.facts()})
+        print_json({"stream": name, "uri": where, **written.facts()})
     else:
-        err().print(f"{written.told()} to [bold]{escape(name)}[/].", soft_wrap=True)
+        err().print(f"{written.told()} to [bold]{escape(name)}[/] at {escape(where)}", soft_wrap=True)
 
 
 class _Written:

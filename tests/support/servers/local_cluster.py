@@ -30,7 +30,7 @@ def environment(state: Path) -> dict[str, str]:
 
 
 class LocalCluster:
-    """One `quire up --json`, over `folder / "data"` unless told otherwise."""
+    """One `quire up --json`, over `folder / "quire-data"` unless told otherwise: commands in `folder` find it."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LocalCluster:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         """With so many write proxies, and as many read proxies. Autorecovery is one more process: few tests need it."""
-        self.folder, self.data = folder, data or folder / "data"
+        self.folder, self.data = folder, data or folder / "quire-data"
         counts: tuple[str, ...] = ("--write-proxies", str(proxies), "--read-proxies", str(proxies))
         counts += () if usual_ports else ("--proxy-port", "0")
         self._options = (*counts, *options, *(() if autorecovery else ("--no-autorecovery",)))
