@@ -21,6 +21,7 @@ from quire.runtime import real_runtime
 from quire.stream.binding import create_namespace
 from quire.stream.namespace import Namespace, open_namespace
 from quire.stream.reader import StreamReader
+from quire.stream.settings import StreamOverrides
 from quire.stream.writer import StreamWriter
 from quire.types import DLSN
 
@@ -116,7 +117,7 @@ class QuireStreams:
     async def _writers(self, turn: int, case: StreamCase) -> AsyncIterator[list[StreamWriter]]:
         """Each with one record, in a segment of its own."""
         ensemble, write_quorum, ack_quorum = case.quorum
-        quorum = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
+        quorum = StreamOverrides(ensemble=ensemble, write_quorum=write_quorum, ack_quorum=ack_quorum)
         payload = os.urandom(case.record_bytes)
 
         @asynccontextmanager

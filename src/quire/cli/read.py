@@ -122,7 +122,8 @@ async def _complete(client: Client, name: str) -> None:
     if all(segment.is_completed for segment in (await client.stream_info(name)).segments):
         return
     try:
-        async with client.open_writer(name, create_if_missing=False, **await copies(client, name)):
+        chosen = await copies(client, name) | {"create_if_missing": False}
+        async with client.open_writer(name, **chosen):
             pass
     except StreamSealed:
         pass

@@ -238,7 +238,8 @@ def seal(names: Names, uri: Uri = None, json: Json = False, timeout: Timeout = 3
     async def work(client: Client) -> None:
         async def act(name: str) -> None:
             try:
-                async with client.open_writer(name, create_if_missing=False, **await copies(client, name)) as writer:
+                chosen = await copies(client, name) | {"create_if_missing": False}
+                async with client.open_writer(name, **chosen) as writer:
                     await writer.seal()
             except StreamSealed:
                 pass  # That is what was asked for.

@@ -16,7 +16,7 @@ from quire.metadata import StoreSettings, attach_cluster, parse_uri
 from quire.rpc import ChannelSettings
 from quire.stream.binding import ledgers_uri
 from quire.stream.namespace import Namespace
-from quire.stream.settings import StreamSettings
+from quire.stream.settings import StreamOverrides, StreamSettings
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ def _patience(uri: str, timeout_s: float, *, may_create: bool) -> dict[str, Any]
     }
 
 
-async def copies(client: Client, stream: str) -> dict[str, int]:
+async def copies(client: Client, stream: str) -> StreamOverrides:
     """The quorums of a writer, as its settings: fewer copies than usual on a machine that has fewer bookies.
 
     Bookies that are down count, too: so nobody gets fewer copies because one is missing just now. Proxies decide for
@@ -98,4 +98,6 @@ async def copies(client: Client, stream: str) -> dict[str, int]:
         uri = parse_uri(ledgers_uri(client.uri, context.binding))
         cluster = await attach_cluster(context.store, uri, context.runtime, create_layout=False)
         settings = settings.with_copies_at_most(len(await cluster.bookies.known()) or settings.ensemble)
-    return {name: getattr(settings, name) for name in ("ensemble", "write_quorum", "ack_quorum")}
+    return StreamOverrides(
+        ensemble=settings.ensemble, write_quorum=settings.write_quorum, ack_quorum=settings.ack_quorum
+    )

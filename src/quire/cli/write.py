@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import chain, groupby
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 from rich.markup import escape
@@ -24,6 +24,7 @@ from quire.cli.stream_options import Json, Name, Timeout, Uri, copies, on_stream
 from quire.client import Client
 from quire.errors import QuireError
 from quire.stream.client_api import StreamWriter
+from quire.stream.settings import StreamOverrides
 from quire.types import DLSN
 
 app = typer.Typer()
@@ -75,15 +76,15 @@ def write(
     Ctrl-C ends the input; what was read before is written.
     """
     asked = {"ensemble": ensemble, "write_quorum": write_quorum, "ack_quorum": ack_quorum}
-    quorums = {setting: value for setting, value in asked.items() if value is not None}
+    quorums = cast(StreamOverrides, {setting: value for setting, value in asked.items() if value is not None})
     files = tuple(file or (STDIN,))
     records = checked(
         lambda: RecordInput(files, is_json=jsonl, is_whole=whole, ends_with_nul=null, first_txid=txid), as_json=json
     )
 
     async def work(client: Client) -> _Written:
-        chosen = await copies(client, name) | quorums
-        async with client.open_writer(name, create_if_missing=create, **chosen) as writer:
+        chosen = await copies(client, name) | quorums | {"create_if_missing": create}
+        async with client.open_writer(name, **chosen) as writer:
             return await _write_all(writer, records, quiet=json)
 
     where = checked(lambda: stream_uri(uri, creating=create), as_json=json)

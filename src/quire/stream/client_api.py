@@ -7,12 +7,12 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Unpack, runtime_checkable
 
 from quire.metadata import ANY_VERSION, Version
 from quire.stream.info import StreamInfo
 from quire.stream.reader import StreamReader
-from quire.stream.settings import StreamSettings
+from quire.stream.settings import StreamOverrides, StreamSettings
 from quire.stream.start import Start, Txid
 from quire.stream.statistics import WriterStatistics
 from quire.types import DLSN
@@ -68,7 +68,7 @@ class Client(Protocol):
         """Where they are."""
         ...
 
-    def settings_for(self, stream: str, **overrides: object) -> StreamSettings: ...
+    def settings_for(self, stream: str, **overrides: Unpack[StreamOverrides]) -> StreamSettings: ...
 
     async def stream_exists(self, stream: str) -> bool: ...
 
@@ -100,7 +100,9 @@ class Client(Protocol):
 
     async def set_stream_metadata(self, stream: str, data: bytes, *, expected: Version = ANY_VERSION) -> None: ...
 
-    def open_writer(self, stream: str, **overrides: object) -> AbstractAsyncContextManager[StreamWriter]: ...
+    def open_writer(
+        self, stream: str, **overrides: Unpack[StreamOverrides]
+    ) -> AbstractAsyncContextManager[StreamWriter]: ...
 
     def open_reader(
         self,
@@ -110,5 +112,5 @@ class Client(Protocol):
         subscription: str | None = None,
         exclusive: bool = False,
         skip_truncated: bool = False,
-        **overrides: object,
+        **overrides: Unpack[StreamOverrides],
     ) -> AbstractAsyncContextManager[StreamReader]: ...

@@ -25,12 +25,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument
 from quire.runtime import Runtime, StrPath
-from quire.stream.settings import StreamSettings
+from quire.stream.settings import StreamOverrides, StreamSettings, check_kind
 from quire.telemetry.events import logger
 from quire.values import dataclass
 
@@ -60,9 +60,7 @@ ADOPTED: Final = (
 _DEFAULT: Final = "default"
 _PATTERN_CHARACTERS: Final = frozenset("*?[")
 _WITHHELD: Final = ("digest", "password")
-_KINDS: Final[Mapping[str, type]] = {
-    field.name: type(field.default) for field in fields(StreamSettings) if field.name not in _WITHHELD
-}
+_NAMES: Final = tuple(field.name for field in fields(StreamSettings) if field.name not in _WITHHELD)
 _log = logger("stream")
 
 Changes = Mapping[str, Any]
@@ -116,23 +114,19 @@ def _checked(name: str, table: object) -> Changes:
 
 
 def _value(table: str, name: str, value: object) -> object:
-    kind = _KINDS.get(name)
-    if kind is None:
+    if name not in _NAMES:
         import difflib  # For mistakes only.
 
-        near = difflib.get_close_matches(name, _KINDS, n=1)
+        near = difflib.get_close_matches(name, _NAMES, n=1)
         asked = f"Did you mean {near[0]}? " if near else ""
         raise InvalidArgument(
-            f"[{table}]: streams have no setting {name!r} here", hint=f"{asked}There are: {', '.join(_KINDS)}."
+            f"[{table}]: streams have no setting {name!r} here", hint=f"{asked}There are: {', '.join(_NAMES)}."
         )
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:  # Also tells true from 1, which Python does not.
-        raise InvalidArgument(f"[{table}]: {name} takes a {_KIND_NAMES[kind]}, not {value!r}")
+    try:
+        check_kind(name, value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"[{table}]: {error}") from error
     return value
-
-
-_KIND_NAMES: Final = {int: "whole number", float: "number", bool: "true or false", str: "text"}
 
 
 def _combined(base: StreamSettings, changes: Changes, table: str) -> StreamSettings:
@@ -153,7 +147,7 @@ class DynamicSettings:
     def __init__(self, base: StreamSettings, file: SettingsFile = NO_FILE, *, copies_max: int | None = None) -> None:
         self.base, self._file, self._copies_max = base, file, copies_max
 
-    def of(self, stream: str, **overrides: object) -> StreamSettings:
+    def of(self, stream: str, **overrides: Unpack[StreamOverrides]) -> StreamSettings:
         """Those of one stream. `overrides` count before everything else. Raises `InvalidArgument`."""
         unknown = sorted(set(overrides) - {field.name for field in fields(StreamSettings)})
         if unknown:

@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
 from quire.codec.stream_metadata.names import stream_name
 from quire.codec.stream_metadata.tree import StreamPaths
@@ -43,7 +43,7 @@ from quire.stream.positions import parse_position
 from quire.stream.reader import StreamReader, open_stream_reader
 from quire.stream.removal import delete_stream
 from quire.stream.renaming import rename_stream
-from quire.stream.settings import StreamSettings
+from quire.stream.settings import StreamOverrides, StreamSettings
 from quire.stream.start import Start, Txid
 from quire.stream.subscriptions import Subscriptions
 from quire.stream.upkeep import check_exists, delete_subscription, purge_stream, seal_stream, truncate_stream
@@ -63,7 +63,7 @@ class Namespace:
         self.context, self.uri, self._dynamic = context, uri, dynamic
         self._store = context.store
 
-    def settings_for(self, stream: str, **overrides: object) -> StreamSettings:
+    def settings_for(self, stream: str, **overrides: Unpack[StreamOverrides]) -> StreamSettings:
         """The settings of a stream now: those of the namespace, then the settings file, then `overrides`."""
         return self._dynamic.of(stream_name(stream), **overrides)
 
@@ -224,7 +224,9 @@ class Namespace:
 
     # --- Writing and reading
 
-    def open_writer(self, stream: str, **overrides: object) -> AbstractAsyncContextManager[StreamWriter]:
+    def open_writer(
+        self, stream: str, **overrides: Unpack[StreamOverrides]
+    ) -> AbstractAsyncContextManager[StreamWriter]:
         """The one writer of a stream, for an `async with` block. `overrides` are settings for this writer alone.
 
         Raises `InvalidName`, `InvalidArgument`, and what `quire.stream.ownership.open_stream_writer` raises.
@@ -241,7 +243,7 @@ class Namespace:
         subscription: str | None = None,
         exclusive: bool = False,
         skip_truncated: bool = False,
-        **overrides: object,
+        **overrides: Unpack[StreamOverrides],
     ) -> AbstractAsyncContextManager[StreamReader]:
         """A reader of a stream, for an `async with` block. `overrides` are settings for this reader alone.
 
@@ -258,9 +260,7 @@ class Namespace:
             skip_truncated=skip_truncated,
         )
 
-    def _sampler(
-        self, stream: str, opened: StreamSettings, overrides: dict[str, object]
-    ) -> Callable[[], StreamSettings]:
+    def _sampler(self, stream: str, opened: StreamSettings, overrides: StreamOverrides) -> Callable[[], StreamSettings]:
         """How an open writer learns of a change of the settings file."""
         return lambda: adopted(opened, self._dynamic.of(stream, **overrides))
 

@@ -5,8 +5,9 @@ one. All clients of a stream should agree on `digest` and `password`; everything
 """
 
 import math
-from dataclasses import field, replace
-from typing import Final, Literal, Self
+from collections.abc import Mapping
+from dataclasses import field, fields, replace
+from typing import Final, Literal, Self, TypedDict
 
 from quire.codec.stream.compression import Compression
 from quire.codec.stream.limits import RECORDS_BYTES_MAX
@@ -133,6 +134,8 @@ class StreamSettings:
     """Longest time for opening, rolling, completing, truncating and the like, whatever is down."""
 
     def __post_init__(self) -> None:
+        for name in _KINDS:
+            check_kind(name, getattr(self, name))
         problem = self._problem()
         if problem:
             raise InvalidArgument(f"a stream cannot be used like that: {problem}")
@@ -173,3 +176,58 @@ class StreamSettings:
         if self.idle_s <= 0 or self.idle_error_s <= 0:
             return "a reader waits longer than 0 s"
         return None
+
+
+class StreamOverrides(TypedDict, total=False):
+    """Settings for one writer or one reader alone: the fields of `StreamSettings`, for type checkers."""
+
+    ensemble: int
+    write_quorum: int
+    ack_quorum: int
+    digest: DigestType
+    password: bytes
+    transmit: TransmitPolicy
+    entry_bytes: int
+    buffer_bytes: int
+    flush_interval_s: float
+    in_flight_entries: int
+    commit_delay_s: float
+    keepalive_s: float
+    compression: Literal["none", "lz4"]
+    window_records_max: int
+    window_bytes_max: int
+    roll_interval_s: float
+    roll_bytes: int
+    retention_s: float
+    retention_bytes: int
+    truncated_only: bool
+    region: int
+    create_if_missing: bool
+    write_lock: bool
+    lock_timeout_s: float
+    read_ahead_bytes_max: int
+    expand_sets: bool
+    skip_damaged: bool
+    idle_s: float
+    idle_error_s: float
+    call_timeout_s: float
+
+
+_KINDS: Final[Mapping[str, type]] = {each.name: type(each.default) for each in fields(StreamSettings)}
+_KIND_NAMES: Final[Mapping[type, str]] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    bytes: "bytes",
+    DigestType: "a DigestType",
+}
+
+
+def check_kind(name: str, value: object) -> None:
+    """Raises `InvalidArgument` for a value that the setting cannot have, such as text for a number."""
+    kind = _KINDS[name]
+    fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+    if not fits or (kind is not bool and isinstance(value, bool)):  # Which Python takes for numbers.
+        shown = type(value).__name__ if kind is bytes else repr(value)  # A password is not for logs.
+        raise InvalidArgument(f"{name} takes {_KIND_NAMES[kind]}, not {shown}", setting=name)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 from quire.codec.stream.records import LogRecord
 from quire.errors import InvalidArgument, StreamSealed
@@ -23,7 +23,7 @@ from quire.stream import writer as async_writer
 from quire.stream.decoding import place_after
 from quire.stream.info import StreamInfo
 from quire.stream.reader_statistics import StreamReaderStatistics
-from quire.stream.settings import StreamSettings
+from quire.stream.settings import StreamOverrides, StreamSettings
 from quire.stream.start import Start, Txid
 from quire.stream.statistics import WriterStatistics
 from quire.sync.handles import Handle, Scope
@@ -215,7 +215,7 @@ class Client(Handle):
         """Where it is."""
         return self._namespace.uri
 
-    def settings_for(self, stream: str, **overrides: object) -> StreamSettings:
+    def settings_for(self, stream: str, **overrides: Unpack[StreamOverrides]) -> StreamSettings:
         return self._ask(lambda: self._namespace.settings_for(stream, **overrides))
 
     # --- Which streams there are
@@ -269,7 +269,7 @@ class Client(Handle):
 
     # --- Writing and reading
 
-    def open_writer(self, stream: str, **overrides: object) -> AbstractContextManager[StreamWriter]:
+    def open_writer(self, stream: str, **overrides: Unpack[StreamOverrides]) -> AbstractContextManager[StreamWriter]:
         return self._open(
             lambda: self._namespace.open_writer(stream, **overrides), StreamWriter, f"the writer of stream {stream!r}"
         )
@@ -282,7 +282,7 @@ class Client(Handle):
         subscription: str | None = None,
         exclusive: bool = False,
         skip_truncated: bool = False,
-        **overrides: object,
+        **overrides: Unpack[StreamOverrides],
     ) -> AbstractContextManager[StreamReader]:
         return self._open(
             lambda: self._namespace.open_reader(

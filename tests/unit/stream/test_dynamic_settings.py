@@ -98,7 +98,7 @@ def test_what_is_open_adopts_only_what_can_change_in_the_middle() -> None:
         ("[orders]\nretention_s = '1'", "takes a number"),
         ("[orders]\nack_quorum = 1.5", "takes a whole number"),
         ("[orders]\nack_quorum = true", "takes a whole number"),
-        ("[orders]\ntruncated_only = 1", "takes a true or false"),
+        ("[orders]\ntruncated_only = 1", "takes true or false"),
         ("[orders]\ncompression = 'zip'", "zip"),
         ("[orders]\nack_quorum = 4", r"\[orders\]"),
         ("[default]\nretention_s = -1", r"\[default\]"),
@@ -117,7 +117,7 @@ def test_an_unknown_name_is_told_what_there_is() -> None:
     assert "Did you mean retention_s?" in refused.value.hint
     assert "roll_interval_s" in refused.value.hint
     with pytest.raises(InvalidArgument) as refused:
-        DynamicSettings(BASE).of("orders", retension_s=1)
+        DynamicSettings(BASE).of("orders", retension_s=1)  # type: ignore[call-arg]
     assert "retention_s" in refused.value.hint
 
 

@@ -458,7 +458,7 @@ def test_settings_come_from_the_namespace_the_file_and_the_caller() -> None:
         assert namespace.settings_for("/orders").retention_s == 5
         assert namespace.settings_for("orders", retention_s=6.0).retention_s == 6
         with pytest.raises(InvalidArgument, match="colour"):
-            namespace.settings_for("orders", colour="red")
+            namespace.settings_for("orders", colour="red")  # type: ignore[call-arg]
         sample = namespace._sampler("orders", namespace.settings_for("orders"), {"retention_s": 6.0})
         await replace_file(
             runtime.disk, "/etc/streams.toml", b"[orders]\nretention_s = 7\nwindow_records_max = 7\nack_quorum = 3"

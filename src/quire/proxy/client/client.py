@@ -16,7 +16,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final
+from typing import Final, Unpack
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
@@ -45,7 +45,7 @@ from quire.stream.metrics import StreamMetrics
 from quire.stream.namespace import this_client
 from quire.stream.positions import parse_position
 from quire.stream.reader import StreamReader
-from quire.stream.settings import StreamSettings
+from quire.stream.settings import StreamOverrides, StreamSettings
 from quire.stream.start import Start, Txid
 from quire.telemetry.metrics import Registry
 from quire.types import DLSN
@@ -77,7 +77,7 @@ class ProxyClient(Operating):
         self._metrics = StreamMetrics(self.registry)
         self._listing = Listing(transport, hosts, requests, timeout_s=settings.call_timeout_s)
 
-    def settings_for(self, stream: str, **overrides: object) -> StreamSettings:
+    def settings_for(self, stream: str, **overrides: Unpack[StreamOverrides]) -> StreamSettings:
         """The settings of a stream here: those of the client, then `overrides`. Raises `InvalidArgument` for those that
         only a proxy could follow: see `quire.proxy.client.settings`."""
         stream_name(stream)
@@ -226,7 +226,9 @@ class ProxyClient(Operating):
 
     # --- Writing and reading
 
-    def open_writer(self, stream: str, **overrides: object) -> AbstractAsyncContextManager[ProxyWriter]:
+    def open_writer(
+        self, stream: str, **overrides: Unpack[StreamOverrides]
+    ) -> AbstractAsyncContextManager[ProxyWriter]:
         """A writer of a stream, for an `async with` block. There may be others, here and elsewhere.
 
         `overrides` are settings for this writer alone. Raises `InvalidName`, `InvalidArgument`, and what
@@ -244,7 +246,7 @@ class ProxyClient(Operating):
         subscription: str | None = None,
         exclusive: bool = False,
         skip_truncated: bool = False,
-        **overrides: object,
+        **overrides: Unpack[StreamOverrides],
     ) -> AbstractAsyncContextManager[StreamReader]:
         """A reader of a stream, for an `async with` block. `overrides` are settings for this reader alone.
 

@@ -13,7 +13,7 @@ from quire.errors import InvalidArgument
 from quire.protocol.redirects import RetryRules
 from quire.rpc.serving.tls import TlsFiles
 from quire.rpc.serving.tokens import Token
-from quire.stream.settings import StreamSettings
+from quire.stream.settings import StreamOverrides, StreamSettings
 from quire.values import dataclass
 
 OURS: Final = frozenset(
@@ -127,7 +127,7 @@ def check_ours(settings: StreamSettings) -> None:
             raise _refused(each.name)
 
 
-def with_overrides(settings: StreamSettings, overrides: dict[str, object]) -> StreamSettings:
+def with_overrides(settings: StreamSettings, overrides: StreamOverrides) -> StreamSettings:
     """Raises `InvalidArgument` for what does not exist, or is the proxies' business."""
     known = {each.name for each in fields(StreamSettings)}
     for name in overrides:
@@ -136,7 +136,7 @@ def with_overrides(settings: StreamSettings, overrides: dict[str, object]) -> St
             raise InvalidArgument(f"streams have no setting {name!r}", hint=hint)
         if name not in OURS:
             raise _refused(name)
-    return replace(settings, **overrides)  # type: ignore[arg-type]
+    return replace(settings, **overrides)
 
 
 def _refused(name: str) -> InvalidArgument:

@@ -6,10 +6,11 @@ a folder. What only some clients can do is asked for by name: `deduplicating` an
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, cast
+from typing import Protocol, Unpack, cast
 
 from quire.codec.stream.records import LogRecord
 from quire.stream.info import StreamInfo
+from quire.stream.settings import StreamOverrides
 from quire.stream.start import Start, Txid
 from quire.types import DLSN
 
@@ -64,7 +65,7 @@ class StreamClient(Protocol):
 
     async def delete_subscription(self, stream: str, subscription: str) -> None: ...
 
-    def open_writer(self, stream: str, **overrides: Any) -> AbstractAsyncContextManager[Writer]: ...
+    def open_writer(self, stream: str, **overrides: Unpack[StreamOverrides]) -> AbstractAsyncContextManager[Writer]: ...
 
     def open_reader(
         self,
@@ -73,7 +74,7 @@ class StreamClient(Protocol):
         start: Start | str = ...,
         subscription: str | None = None,
         skip_truncated: bool = False,
-        **overrides: Any,
+        **overrides: Unpack[StreamOverrides],
     ) -> AbstractAsyncContextManager[Reader]: ...
 
 

@@ -106,7 +106,7 @@ def test_settings_that_only_proxies_could_follow_are_refused() -> None:
         async with world.client(settings=replace(SETTINGS, window_bytes_max=1 << 20)) as client:
             assert client.settings_for("s", create_if_missing=False).window_bytes_max == 1 << 20
             with pytest.raises(InvalidArgument, match="no setting 'colour'"):
-                client.settings_for("s", colour="red")
+                client.settings_for("s", colour="red")  # type: ignore[call-arg]
 
     with_proxies(check, seeds=1)
 

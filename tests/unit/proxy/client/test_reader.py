@@ -21,7 +21,7 @@ from quire.errors import (
     ProxyUnreachable,
 )
 from quire.stream.start import Txid
-from quire.types import DLSN, EntryId, Lssn, SlotId
+from quire.types import DLSN, DigestType, EntryId, Lssn, SlotId
 
 
 def place(lssn: int, entry: int, slot: int = 0) -> DLSN:
@@ -262,6 +262,6 @@ def test_what_is_no_place_is_refused_before_anything_is_opened() -> None:
             with pytest.raises(InvalidArgument):
                 client.open_reader("s", start="yesterday")
             with pytest.raises(InvalidArgument, match="digest"):
-                client.open_reader("s", digest=1)
+                client.open_reader("s", digest=DigestType.CRC32)
 
     with_proxies(check, seeds=1)
