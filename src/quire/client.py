@@ -188,7 +188,10 @@ def parse(uri: str) -> StreamUri:
             hint=f"Open it with `quire.ledgers`. Streams are at {_WORKS}.",
             uri=uri,
         )
-    return parse_stream_uri(uri)
+    try:
+        return parse_stream_uri(uri)
+    except InvalidUri as error:  # Which knows namespaces only.
+        raise InvalidUri(str(error), hint=f"Write one of {_WORKS}.", uri=uri) from error
 
 
 def _scheme(uri: str) -> str:

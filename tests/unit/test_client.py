@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -45,6 +46,15 @@ def test_a_uri_that_leads_nowhere_is_refused_at_once(uri: str, problem: str, hin
     with pytest.raises(InvalidUri, match=problem) as refused:
         connect(uri)
     assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("uri", ["./data", "http://host/ns", "distributedlog://zk1:2181", "memory:"])
+@pytest.mark.parametrize("door", [quire.connect, quire.sync.connect])
+def test_the_hint_for_a_bad_uri_begins_with_what_most_people_want(door: Callable[[str], object], uri: str) -> None:
+    """A folder and proxies, before the forms for those who reach bookies themselves."""
+    with pytest.raises(InvalidUri) as refused:
+        door(uri)
+    assert "file:./data, quire://proxy:7400/ns, distributedlog://" in refused.value.hint
 
 
 @pytest.mark.parametrize(
