@@ -36,6 +36,8 @@ async def survey(operations: Operations) -> Survey:
     with_garbage = tuple(space._replace(garbage_bytes=found or 0) for space, found in zip(spaces, garbage, strict=True))
     problems = [f"bookie {each} did not tell how full it is" for each in _silent(inventory, spaces)]
     problems += [f"how long ledger {each} is by now: {why}" for each, why in inventory.unanswered.items()]
+    if not operations.namespaces:
+        problems.append("no namespace of streams is known: name one with --uri, or all ledgers count as (no stream)")
     problems += [f"ledger {each} is left out: {why}" for each, why in inventory.damaged.items()]
     return Survey(
         capacity_of(inventory, with_garbage),

@@ -55,6 +55,8 @@ class Checked:
     """What was looked at, and what is wrong."""
 
     ledgers: int
+    namespaces: int
+    """That were looked at. Without any nothing is known of streams."""
     streams: int
     bookies: int
     cold_files: int
@@ -97,6 +99,7 @@ async def check(
     )
     return Checked(
         len(inventory.ledgers),
+        len(operations.namespaces),
         len(inventory.streams),
         len(inventory.registered),
         sum(len(each.cold) for each in inventory.streams),

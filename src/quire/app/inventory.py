@@ -26,17 +26,17 @@ from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.placing import PlacementSettings
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
-from quire.metadata import Cluster, MetadataStore, StoredLedger, StoreSettings, open_cluster, parse_uri
+from quire.metadata import Cluster, MetadataStore, StoredLedger, StoreSettings, open_cluster, open_store, parse_uri
 from quire.metadata.paths import join
 from quire.protocol.capacity import BookieSpace
 from quire.protocol.shares import LedgerEnd
 from quire.rpc import ChannelSettings
 from quire.runtime import Runtime, real_runtime
-from quire.stream.binding import bound_ledgers, open_bound
+from quire.stream.binding import bound_ledgers, open_bound, scan_namespaces
 from quire.stream.cold_nodes import StoredCold, is_unchanged, read_cold
 from quire.stream.info import lock_holder
 from quire.stream.listing import scan_streams
-from quire.stream.uri import parse_stream_uri
+from quire.stream.uri import namespace_in, parse_stream_uri
 from quire.types import NO_ENTRY, BookieId, EntryId, LedgerId, LedgerState
 from quire.values import dataclass
 
@@ -50,7 +50,10 @@ _LISTINGS_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster, and which namespaces of it. Without a metadata URI it is that of the first namespace."""
+    """Which cluster, and which namespaces of it. Without a metadata URI it is that of the first namespace.
+
+    Without namespaces they are those that the store itself has, if it is a file of this machine.
+    """
 
     metadata: str | None
     namespaces: tuple[str, ...] = ()
@@ -158,7 +161,7 @@ async def open_operations(target: Target, *, runtime: Runtime | None = None) -> 
     store_settings = StoreSettings(create_missing=False, operation_timeout_s=min(10.0, target.timeout_s))
     async with AsyncExitStack() as stack:
         namespaces, metadata = [], target.metadata
-        for uri in target.namespaces:
+        for uri in target.namespaces or await _local_namespaces(metadata, store_settings, runtime):
             parsed = parse_stream_uri(uri)
             store, found = await stack.enter_async_context(
                 open_bound(parsed, create=False, settings=store_settings, runtime=runtime)
@@ -189,6 +192,13 @@ async def open_operations(target: Target, *, runtime: Runtime | None = None) -> 
             )
         )
         yield Operations(runtime, metadata, cluster, ledgers, tuple(namespaces), timeout_s)
+
+
+async def _local_namespaces(metadata: str | None, settings: StoreSettings, runtime: Runtime) -> list[str]:
+    if metadata is None or (parsed := parse_uri(metadata)).backend != "sqlite":
+        return []
+    async with open_store(parsed, settings=settings, runtime=runtime) as store:
+        return [namespace_in(parsed, path).text async for path in scan_namespaces(store, parsed.root)]
 
 
 async def take_inventory(operations: Operations, *, with_lengths: bool = True) -> Inventory:

@@ -105,6 +105,7 @@ def _as_json(found: Survey, told: Forecast) -> dict[str, Any]:
         "namespaces": [asdict(each) for each in by_namespace(told.owners, found.namespaces)],
         "streams": [asdict(each) for each in told.owners],
         "days_to_first_full": told.days_to_first_full,
+        "is_guess": told.is_guess,
         "notes": [*told.notes, *found.problems],
     }
 
@@ -121,7 +122,7 @@ def _show(found: Survey, told: Forecast, *, streams: bool) -> None:
             shown_bytes(each.stored_bytes),
             shown_bytes(each.reclaimable_bytes),
             shown_bytes(round(each.growth_bytes_per_day)),
-            shown_days(each.days_to_full),
+            "" if told.is_guess else shown_days(each.days_to_full),
         )
     console.print(table)
     console.print()
@@ -138,9 +139,12 @@ def _show(found: Survey, told: Forecast, *, streams: bool) -> None:
     console.print(table)
     console.print()
     first = told.days_to_first_full
-    console.print(
-        "No disk fills up, as things are." if first is None else f"The first disk is full in {shown_days(first)}."
-    )
+    if told.is_guess:
+        console.print("When the first disk is full cannot be said yet: ask again after a day of writing.")
+    elif first is None:
+        console.print("No disk fills up, as things are.")
+    else:
+        console.print(f"The first disk is full in {shown_days(first)}.")
     for note in (*told.notes, *found.problems):
         console.print(f"[yellow]note[/]  {escape(note)}", soft_wrap=True)
 

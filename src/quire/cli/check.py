@@ -123,9 +123,13 @@ def _show(found: Checked) -> None:
         f"[red]{plural(len(found.findings), 'finding', 'findings')}[/]" if found.findings else "[green]all is well[/]"
     )
     cold = f", {plural(found.cold_files, 'cold file', 'cold files')}" if found.cold_files else ""
+    streams = plural(found.streams, "stream", "streams")
+    if not found.namespaces:  # That is no reason to say that there are none.
+        streams = "no namespace of streams is known (name one with --uri)"
     console.print(
         f"{plural(found.ledgers, 'ledger', 'ledgers')} on {plural(found.bookies, 'bookie', 'bookies')}, "
-        f"{plural(found.streams, 'stream', 'streams')}{cold}: {verdict}"
+        f"{streams}{cold}: {verdict}",
+        soft_wrap=True,
     )
 
 

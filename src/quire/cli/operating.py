@@ -1,6 +1,5 @@
 """What operators' commands have in common: which cluster is meant, how they are asked, and how they run."""
 
-import os
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
@@ -38,7 +37,7 @@ Namespaces = Annotated[
     typer.Option(
         "--uri",
         metavar="URI",
-        help="A namespace of streams of this cluster. Repeat for each. Default: that of the running local cluster.",
+        help="A namespace of streams of this cluster. Repeat for each. Default: all, if it is in a local file.",
         show_default=False,
     ),
 ]
@@ -66,8 +65,6 @@ def target(
 ) -> "Target":
     """What is meant. Raises `NotRunning` and `InvalidArgument`, as `metadata_uri` does."""
     from quire.app.inventory import Target  # And with it all of streams, which a bookie that is started does not need.
-    from quire.embedded.folder import DataFolder
-    from quire.metadata import parse_uri
 
     for uri in namespaces or ():
         if uri.partition(":")[0].lower() in ("file", "quire", "quires"):
@@ -78,7 +75,6 @@ def target(
             )
     if metadata is None and not namespaces:
         metadata = metadata_uri(None)
-        namespaces = [DataFolder(os.path.dirname(parse_uri(metadata).location)).streams().text]
     return Target(metadata, tuple(namespaces or ()), timeout_s, racks)
 
 

@@ -24,7 +24,7 @@ from quire.bookie.identity import BookieFolders
 from quire.errors import DiskFull, FolderInUse, FolderUnusable, InvalidUri
 from quire.metadata import MetadataUri, parse_uri
 from quire.runtime import Runtime
-from quire.stream.uri import StreamUri, parse_stream_uri
+from quire.stream.uri import StreamUri, namespace_in
 from quire.types import BookieId, bookie_id
 from quire.values import dataclass
 
@@ -61,10 +61,7 @@ class DataFolder:
 
     def streams(self, namespace: str = NAMESPACE) -> StreamUri:
         """Where the streams are, for processes that share the folder while `quire up` serves it."""
-        store, path = f"distributedlog+sqlite:{quote(self.metadata)}", quote(namespace)
-        if re.search(r"\.(db|sqlite)", namespace, re.IGNORECASE):  # Could be taken for a part of the file's path.
-            return parse_stream_uri(f"{store}?namespace={path}")
-        return parse_stream_uri(store + (path if path.startswith("/") else f"/{path}"))
+        return namespace_in(self.ledgers, namespace if namespace.startswith("/") else f"/{namespace}")
 
     def bookie_id(self, number: int) -> BookieId:
         """A bookie's name for life, whoever runs it, wherever it listens."""

@@ -116,6 +116,8 @@ class Forecast(NamedTuple):
     days_to_first_full: float | None
     notes: tuple[str, ...]
     """What is impossible, or less certain than it looks."""
+    is_guess: bool
+    """Whether there is too little history to say when a disk is full."""
 
 
 class Flow(NamedTuple):
@@ -140,9 +142,16 @@ class Projection:
             for owner, held in self.owners.items()
         }
         self._writable = [space.bookie for space in self.bookies if space.is_writable]
-        begun = [held.begun_ms for held in capacity.holdings if held.begun_ms is not None]
-        if begun and self.now_ms - min(begun) < DAY_MS:
-            self.notes.insert(0, "all of it was written within a day: how fast it grows is a guess")
+        growth = sum(flow.bytes_per_day for flow in self.flows.values())
+        young = sum(self.flows[owner].bytes_per_day for owner, held in self.owners.items() if self._is_young(held))
+        self.is_guess = young > growth / 2
+        """Whether most of the growth is that of owners that began within a day: an hour says little of a day."""
+        if self.is_guess:
+            self.notes.insert(0, "most of the growth began within a day: how fast it goes on is a guess")
+
+    def _is_young(self, held: Sequence[Holding]) -> bool:
+        begun = [each.begun_ms for each in held if each.begun_ms is not None]
+        return bool(begun) and self.now_ms - min(begun) < DAY_MS
 
     # --- Assumptions
 
@@ -250,7 +259,7 @@ def forecast(capacity: Capacity, what_if: WhatIf = WhatIf(), *, window_days: flo
         _owner_forecast(owner, held, projection.flows[owner]) for owner, held in sorted(projection.owners.items())
     )
     first = min((each.days_to_full for each in bookies if each.days_to_full is not None), default=None)
-    return Forecast(bookies, owners, first, tuple(projection.notes))
+    return Forecast(bookies, owners, first, tuple(projection.notes), projection.is_guess)
 
 
 def bytes_per_day(held: Iterable[Holding], *, now_ms: int, window_days: float) -> float:

@@ -36,7 +36,7 @@ from quire.metadata import (
     open_store,
     parse_uri,
 )
-from quire.metadata.paths import ROOT, parent_of
+from quire.metadata.paths import ROOT, join, parent_of
 from quire.runtime import Runtime, real_runtime
 from quire.stream.settling import settle
 from quire.stream.uri import StreamUri, parse_stream_uri
@@ -86,6 +86,28 @@ def bound_ledgers(uri: StreamUri, found: FoundBinding) -> str:
     except InvalidUri as error:
         raise DamagedMetadata(f"the binding at {found.at!r} names no ledger cluster: {error}", path=found.at) from error
     return text
+
+
+async def scan_namespaces(store: MetadataStore, ledgers_path: str) -> AsyncIterator[str]:
+    """The paths of all namespaces in a store that are bound to the ledgers at this path, from the root down.
+
+    Reads every node that is above them or beside them: for stores that hold nothing else, as those of this machine.
+    """
+    waiting = [ROOT]
+    while waiting:
+        at = waiting.pop()
+        try:
+            node = await store.get(at)
+            names = (await store.children(at)).names
+        except NoSuchNode:
+            continue  # Deleted meanwhile.
+        try:
+            if node.data and decode_binding(node.data).ledgers_path == ledgers_path:
+                yield at
+                continue
+        except DamagedMetadata:
+            pass  # It is no namespace: what is below it may be one.
+        waiting += sorted((path for name in names if (path := join(at, name)) != ledgers_path), reverse=True)
 
 
 async def _get(store: MetadataStore, path: str) -> Node | None:

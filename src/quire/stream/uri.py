@@ -68,6 +68,18 @@ def parse_stream_uri(text: str) -> StreamUri:
     raise _invalid(text, "no namespace is reached by this scheme")
 
 
+def namespace_in(store: MetadataUri, path: str) -> StreamUri:
+    """The URI of the namespace at `path` in a store of this machine, as short as it can be. Raises `InvalidUri`."""
+    place = f"distributedlog+{store.backend}:{quote(store.location)}"
+    try:
+        short = parse_stream_uri(f"{place}{quote(path)}")
+        if (short.store.location, short.path) == (store.location, path):
+            return short
+    except InvalidUri:
+        pass  # The path could be taken for a part of the file's, or the file has another ending.
+    return parse_stream_uri(f"{place}?{_QUERY}={quote(path)}")
+
+
 def _parse_network(text: str, backend: str, rest: str) -> StreamUri:
     try:
         store = parse_uri(f"{backend}:{rest}")

@@ -105,6 +105,8 @@ def test_the_command_shows_bookies_streams_and_a_picture(cluster: LocalCluster, 
     assert shown.exit_code == 0, shown.output
     assert "bookie-3" in shown.output
     assert f"{cluster.uri}/orders" in shown.output
+    assert "When the first disk is full cannot be said yet" in shown.output, "it began a moment ago"
+    assert " full in " not in shown.output.replace("growth a day  full in", "")
     assert "<svg" in picture.read_text()
     assert "bookie-3" in picture.read_text(), "each bookie has a line, and a name"
     as_png = tmp_path / "room.png"

@@ -26,6 +26,7 @@ from quire.metadata.driver import Children
 from quire.protocol.fragments import Span
 from quire.protocol.repair import Exchange, exchanged
 from quire.runtime import AsyncioClock, AsyncioNetwork, OsDisk, Runtime, SystemRng
+from quire.stream.binding import create_namespace, unbind_namespace
 from quire.stream.listing import scan_streams
 from quire.stream.namespace import open_namespace
 from quire.stream.staging import stage
@@ -70,7 +71,7 @@ def test_lost_copies_are_found_and_copied_to_another_bookie(cluster: LocalCluste
     options = ("check", "--uri", cluster.uri)
     assert run(*options, "--thorough") == (
         0,
-        {"ledgers": 1, "streams": 1, "bookies": 4, "cold_files": 0, "findings": [], "repairs": []},
+        {"ledgers": 1, "namespaces": 1, "streams": 1, "bookies": 4, "cold_files": 0, "findings": [], "repairs": []},
     )
     code, shown = run("ledger", "show", str(ledger), "--metadata", cluster.ledgers_uri)
     (fragment,) = shown["fragments"]
@@ -218,6 +219,28 @@ def test_the_findings_of_a_broken_cluster(cluster: LocalCluster) -> None:
     assert [each["kind"] for each in told["findings"]] == ["unreadable segment", "leaked ledger"]
     shown = CliRunner().invoke(app, [*options])
     assert "quire ledger delete" in shown.output
+
+
+def test_streams_of_a_local_cluster_are_found_with_its_metadata_alone(cluster: LocalCluster) -> None:
+    """In every namespace. And where none is known, nobody is told that there are no streams."""
+    with cluster.connect_sync() as client, client.open_writer("orders") as writer:
+        writer.append(b"x")
+    team = cluster.uri.replace("/default", "/teams/a")
+    asyncio.run(create_namespace(team))
+    with quire.sync.connect(team) as client:
+        client.create_stream("payments")
+    asyncio.run(create_namespace(cluster.uri.replace("/default", "/others"), ledgers_root="/other-ledgers"))
+    code, told = run("check", "--metadata", cluster.ledgers_uri)
+    assert (code, told["namespaces"], told["streams"]) == (0, 2, 2)
+    shown = CliRunner().invoke(app, ["check", "--metadata", cluster.ledgers_uri])
+    assert ", 2 streams: all is well" in shown.output
+    room = json.loads(CliRunner().invoke(app, ["capacity", "--metadata", cluster.ledgers_uri, "--json"]).output)
+    assert f"{cluster.uri}/orders" in {each["owner"] for each in room["streams"]}
+    options = ["--metadata", cluster.ledgers_uri + "?root=/other-ledgers"]
+    asyncio.run(unbind_namespace(cluster.uri.replace("/default", "/others")))
+    shown = CliRunner().invoke(app, ["check", *options])
+    assert "0 ledgers on 0 bookies, no namespace of streams is known (name one with --uri): all is well" in shown.output
+    assert "no namespace of streams is known" in CliRunner().invoke(app, ["capacity", *options]).output
 
 
 async def test_a_stream_that_is_renamed_while_a_check_runs_leaks_nothing(

@@ -165,8 +165,19 @@ def test_a_disk_too_small_for_what_is_kept_fills_up_before_the_first_day_goes() 
 def test_what_is_known_of_less_than_a_day_is_told_as_a_guess() -> None:
     begun = NOW_MS - DAY_MS // 2
     held = [Holding(LedgerId(1), "x", GIB, QUORUM, dict.fromkeys(BOOKIES, GIB), begun, None)]
-    assert forecast(cluster(held)).notes == ("all of it was written within a day: how fast it grows is a guess",)
+    found = forecast(cluster(held))
+    assert found.is_guess
+    assert found.notes == ("most of the growth began within a day: how fast it goes on is a guess",)
     assert forecast(cluster(daily(2, GIB))).notes == ()
+    assert not forecast(cluster(daily(2, GIB))).is_guess
+
+
+def test_a_young_stream_that_outweighs_old_ones_makes_a_guess_of_the_whole() -> None:
+    """An hour of loading is no reason to say that the disk is full tomorrow."""
+    begun = NOW_MS - DAY_MS // 24
+    load = Holding(LedgerId(1), "load", GIB, QUORUM, dict.fromkeys(BOOKIES, GIB), begun, None)
+    assert forecast(cluster([*daily(7, GIB), load])).is_guess
+    assert not forecast(cluster([*daily(7, 30 * GIB), load])).is_guess
 
 
 def test_nothing_written_is_nothing_to_fear() -> None:

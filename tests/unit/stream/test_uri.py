@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quire.errors import InvalidUri
 from quire.metadata import parse_uri
-from quire.stream.uri import LOCAL, parse_stream_uri
+from quire.stream.uri import LOCAL, namespace_in, parse_stream_uri
 
 
 @pytest.mark.parametrize("scheme", ["distributedlog", "distributedlog-bk", "DistributedLog", "DISTRIBUTEDLOG-BK"])
@@ -107,3 +107,13 @@ def test_any_text_is_parsed_or_refused(rest: str, begin: str, backend: str) -> N
         return
     assert uri.path.startswith("/")
     assert uri.store.root == uri.path
+
+
+@pytest.mark.parametrize("store", ["sqlite:/data/metadata.db", "sqlite:./m.sqlite3", "sqlite:./plain", "memory:name"])
+@pytest.mark.parametrize("path", ["/default", "/teams/a b", "/odd.db/ns", "/%"])
+def test_a_namespace_of_a_local_store_has_a_uri_that_leads_there(store: str, path: str) -> None:
+    place = parse_uri(store)
+    found = namespace_in(place, path)
+    assert (found.store.backend, found.store.location, found.path) == (place.backend, place.location, path)
+    if store.endswith("metadata.db") and path == "/default":
+        assert found.text == "distributedlog+sqlite:/data/metadata.db/default"
