@@ -174,7 +174,7 @@ class WriterFenced(Refused):
 
 
 class SinkTaken(Refused):
-    """Batches of this number came into the stream under the same sink id, and from another query."""
+    """A batch of this number or name is in the stream under the same sink id: from another query, or of other rows."""
 
     hint = "Give this query a `sinkId` of its own, or go on from the checkpoint of the query that used it so far."
 

@@ -1,11 +1,8 @@
 """What a user says about a source with `.option(name, value)`, checked when the query begins.
 
-Spark hands options on as text, and in small letters. A name that is unknown is taken for a mistake if it is close to
-one that exists; others are left alone, since Spark and the sink have options of their own.
+Which names there are, the sink's and Spark's among them, `quire.spark.option_names` knows.
 """
 
-import difflib
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,30 +11,12 @@ from typing import Final, Self
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument
 from quire.spark.client_cache import direct_uri
+from quire.spark.option_names import given_options, log_uri
 from quire.spark.planning import PARTITION_BYTES, Partitioning
 from quire.spark.schema import chosen
 from quire.stream.positions import parse_position
 from quire.stream.start import Start
 
-_NAMES: Final = {
-    name.lower(): name
-    for name in (
-        "uri",
-        "stream",
-        "start",
-        "end",
-        "failOnDataLoss",
-        "maxRecordsPerTrigger",
-        "maxBytesPerTrigger",
-        "partitionBytes",
-        "minPartitions",
-        "columns",
-        "pushdown",
-        "readPatience",
-    )
-}
-# Of the sink, and Spark's own: a view may be there for both directions.
-_OTHERS: Final = ("path", "paths", "mode", "sinkid", "txnid", "orderby", "txid", "checkpointlocation")
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SECONDS_MAX: Final = 7 * 86_400.0
 _SIZE: Final = re.compile(r"(\d{1,18})\s*([kmg]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
@@ -64,8 +43,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], *, is_streaming: bool = False) -> Self:
         """Raises `InvalidArgument`, with what to write instead."""
-        given = {name.lower(): value for name, value in options.items()}
-        _check_names(given)
+        given = given_options(options, writes=False)
         records_max, bytes_max = _limit(given, "maxRecordsPerTrigger"), _limit(given, "maxBytesPerTrigger")
         if is_streaming and "end" in given:
             raise InvalidArgument(
@@ -76,7 +54,7 @@ class SourceOptions:
                 "maxRecordsPerTrigger and maxBytesPerTrigger are both given", hint="Spark takes one limit: choose one."
             )
         return cls(
-            uri=direct_uri(_uri(given)),
+            uri=direct_uri(log_uri(given)),
             streams=_streams(given),
             start=_position(given, "start", "earliest"),
             end=_position(given, "end", "latest"),
@@ -90,25 +68,6 @@ class SourceOptions:
             pushdown=_flag(given, "pushdown", default=False),
             read_patience_s=_seconds(given, "readPatience"),
         )
-
-
-def _check_names(given: Mapping[str, str]) -> None:
-    for name in given:
-        if name in _NAMES or name in _OTHERS:
-            continue
-        near = difflib.get_close_matches(name, _NAMES, 1, 0.8)
-        if near:
-            raise InvalidArgument(f"there is no option {name!r}", hint=f"Did you mean {_NAMES[near[0]]}?", option=name)
-
-
-def _uri(given: Mapping[str, str]) -> str:
-    uri = given.get("uri") or os.environ.get("QUIRE_URI")
-    if not uri:
-        raise InvalidArgument(
-            "the option uri is missing",
-            hint='Say where the log is: .option("uri", "file:./data"), or distributedlog://zk1:2181/ns.',
-        )
-    return uri
 
 
 def _streams(given: Mapping[str, str]) -> tuple[str, ...]:

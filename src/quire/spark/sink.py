@@ -14,7 +14,7 @@ Writers are pickled and sent to other processes: they hold what they were asked 
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +28,7 @@ from quire.errors import InvalidArgument
 from quire.spark.client_cache import Access, borrowed
 from quire.spark.explain import explained
 from quire.spark.sink_commit import Part, commit_parts, discard_parts, ordered_by, packed
-from quire.spark.sink_encoding import Rows, encoded_runs, payload_array, txid_array
+from quire.spark.sink_encoding import Rows, encoded_runs, payload_array, rows_digest, rows_sum, txid_array
 from quire.spark.sink_options import INLINE_BYTES_MAX, SinkOptions, sink_options
 from quire.stream.namespace import Namespace
 from quire.stream.nodes import StreamNodes
@@ -56,8 +56,9 @@ class _Writing:
         options, task = self._options, TaskContext.get()
         partition = task.partitionId() if task is not None else 0
         with explained(), borrowed(options.uri) as access:
-            part = _PartitionWriter(access, options, batch, self._txid).write(batches, partition)
-        return SinkMessage(part, query, self._txid)
+            writer = _PartitionWriter(access, options, batch, self._txid)
+            part = writer.write(writer.summed(batches) if options.transaction else batches, partition)
+        return SinkMessage(part._replace(rows_sum=writer.rows_sum), query, self._txid)
 
 
 class QuireBatchWriter(_Writing, DataSourceArrowWriter):
@@ -73,8 +74,11 @@ class QuireBatchWriter(_Writing, DataSourceArrowWriter):
         return self._write(iterator, self._batch, "")
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        parts, batch = _parts(messages), self._batch
+        if self._options.transaction:
+            batch = replace(batch, rows=rows_digest(part.rows_sum for part in parts))
         with explained():
-            commit_parts(self._options, self._batch, _parts(messages), txid=self._txid)
+            commit_parts(self._options, batch, parts, txid=self._txid)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         with explained():
@@ -149,6 +153,15 @@ class _PartitionWriter:
         self._kept: list[pa.RecordBatch] = []
         self._kept_bytes = 0
         self._last_txid = 0
+        self.rows_sum = 0
+
+    def summed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, while `rows_sum` gathers what is in them."""
+        payload, txid = self._columns.payload, self._columns.txid
+        for batch in batches:
+            txids = None if txid is None else batch.column(txid)
+            self.rows_sum += rows_sum(payload_array(batch.column(payload), payload), txids)
+            yield batch
 
     def write(self, batches: Iterator[pa.RecordBatch], partition: int) -> Part:
         limit_bytes = self._limit_bytes()

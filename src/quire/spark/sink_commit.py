@@ -48,6 +48,7 @@ class Part(NamedTuple):
     table: bytes | None  # or rows, as Arrow sends them.
     record_bytes: int
     keys: tuple[Any, Any] | None  # The lowest and the highest of the column that orders.
+    rows_sum: int = 0  # Of a batch that has a name: `quire.spark.sink_encoding.rows_sum`.
 
 
 def commit_parts(options: SinkOptions, batch: SinkBatch, parts: Sequence[Part], *, txid: int) -> Committed:

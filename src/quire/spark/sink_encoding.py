@@ -4,12 +4,14 @@ Headers are one array of numpy's. Arrow joins them with the payloads, element by
 then is what an entry holds: cut where an entry is full.
 """
 
-from collections.abc import Iterator
+import base64
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from google_crc32c import value as crc_of
 from numpy.typing import NDArray
 
 from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, TXID_MAX
@@ -80,6 +82,32 @@ def txid_array(column: pa.Array | pa.ChunkedArray, name: str, *, last: int = 0) 
     if txids[0] < 0 or txids[-1] >= TXID_MAX:
         raise TxidOutOfOrder(f"txids run from 0 to {TXID_MAX - 1}, not from {txids[0]} to {txids[-1]}")
     return txids
+
+
+def rows_sum(payloads: pa.Array, txids: pa.Array | None) -> int:
+    """What rows are: the same for the same rows, in whatever order, and however they are split. Sums of parts add up.
+
+    It tells a batch from another one by mistake, not from one that was made to look alike.
+    """
+    crcs = np.fromiter(map(crc_of, payloads.to_pylist()), np.uint64, len(payloads))
+    mixed = _mixed(crcs | pc.binary_length(payloads).to_numpy().astype(np.uint64) << np.uint64(32))
+    if txids is not None:
+        numbers = np.asarray(txids.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
+        mixed = _mixed(mixed + numbers.view(np.uint64))
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Each bit depends on all bits of the number, so that sums differ where numbers do."""
+    numbers = (numbers + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ numbers >> np.uint64(31)) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ numbers >> np.uint64(29)
+
+
+def rows_digest(sums: Iterable[int]) -> str:
+    """The sums of all parts of a batch, as its sink's node keeps them."""
+    whole = sum(sums) % (1 << 64)
+    return base64.urlsafe_b64encode(whole.to_bytes(8)).decode().rstrip("=")
 
 
 def encoded_runs(rows: Rows, *, position: int, entry_bytes: int) -> Iterator[EncodedRun]:

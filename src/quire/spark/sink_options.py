@@ -13,7 +13,6 @@ inlineBytes            how large a batch may be that goes into the stream as one
 compression            none or lz4
 """
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -21,6 +20,7 @@ from quire.codec.stream.limits import RECORDS_BYTES_MAX
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument
 from quire.spark.client_cache import direct_uri
+from quire.spark.option_names import given_options, log_uri
 from quire.stream.staging import STAGED_TTL_S
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SinkOptions(NamedTuple):
 
 def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite: bool) -> SinkOptions:
     """Raises `InvalidArgument` for what a stream cannot do, and `InvalidName`."""
-    given = {name.lower(): value for name, value in options.items()}
+    given = given_options(options, writes=True)
     if overwrite:
         raise InvalidArgument(
             "a stream cannot be overwritten: what others have read would change under their eyes",
@@ -87,7 +87,7 @@ def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite:
             hint="Lower `inlineBytes`; larger batches are staged.",
         )
     return SinkOptions(
-        uri=direct_uri(_uri(given)),
+        uri=direct_uri(log_uri(given)),
         stream=stream_name(stream),
         mode=cast(Mode, mode),
         sink_id=given.get("sinkid", ""),
@@ -99,16 +99,6 @@ def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite:
         compression=given.get("compression"),
         columns=_columns(given, schema),
     )
-
-
-def _uri(given: Mapping[str, str]) -> str:
-    uri = given.get("uri") or os.environ.get("QUIRE_URI")
-    if not uri:
-        raise InvalidArgument(
-            "the option uri is missing",
-            hint='Say where the log is: .option("uri", "file:./data"), or distributedlog://zk1:2181/ns.',
-        )
-    return uri
 
 
 def _columns(given: Mapping[str, str], schema: "StructType") -> Columns:

@@ -76,7 +76,7 @@ async def known_names(store: MetadataStore, paths: StreamPaths, sink: str) -> fr
     except NoSuchNode:
         return frozenset()
     found = [await _read_at(store, join(paths.sinks, name)) for name in sorted(names & set(name_nodes(sink)))]
-    return frozenset(name for each in found for name in each.state.transactions)
+    return frozenset(name for each in found for name in each.state.digests)
 
 
 async def lowest_unsettled(store: MetadataStore, paths: StreamPaths) -> Lssn | None:

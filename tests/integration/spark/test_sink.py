@@ -66,6 +66,12 @@ def test_a_write_that_is_run_again_under_its_name_changes_nothing(spark: Any, lo
     write(log, numbers(spark, 1, 1), "named")
     write(log, numbers(spark, 100, 2), "named", txnId="2026-01-01")
     assert log.payloads("named") == [*texts(100), *texts(5), *texts(1)]
+    write(log, numbers(spark, 100, 7), "named", txnId="2026-01-01")  # The same rows, in other partitions.
+    with pytest.raises(Exception, match=r"'2026-01-01' of sink 'batch' is in the stream with other rows(.|\n)*`txnId`"):
+        write(log, numbers(spark, 101, 2), "named", txnId="2026-01-01")
+    with pytest.raises(Exception, match=r"there is no option 'tnxid'(.|\n)*Did you mean txnId"):
+        write(log, numbers(spark, 100, 2), "named", tnxId="2026-01-01")
+    assert log.payloads("named") == [*texts(100), *texts(5), *texts(1)]
     assert "batch@unnamed" in log.nodes("named", "sinks"), "one without a name is kept apart"
     assert log.nodes("named", "staged") == []
 

@@ -13,7 +13,14 @@ from quire.codec.stream.limits import PAYLOAD_BYTES_MAX, RECORD_HEADER_BYTES, TX
 from quire.codec.stream.records import encode_records
 from quire.codec.stream.restamping import restamped
 from quire.errors import DamagedEntry, InvalidArgument, RecordTooLarge, TxidOutOfOrder
-from quire.spark.sink_encoding import Rows, encoded_runs, payload_array, txid_array
+from quire.spark.sink_encoding import (
+    Rows,
+    encoded_runs,
+    payload_array,
+    rows_digest,
+    rows_sum,
+    txid_array,
+)
 
 
 @settings(deadline=None)
@@ -80,3 +87,16 @@ def test_restamped_records_differ_in_their_txid_only() -> None:
     cut = encode_entry([encode_records(payloads, [1, 2, 3], position=9)[:-1]])
     with pytest.raises(DamagedEntry):
         restamped(cut, 7)
+
+
+def test_rows_are_the_same_in_whatever_order_and_however_they_are_split() -> None:
+    def digest(*parts: list[bytes], txids: list[int] | None = None) -> str:
+        columns = [pa.array(part, pa.binary()) for part in parts]
+        return rows_digest(rows_sum(each, None if txids is None else pa.array(txids, pa.int64())) for each in columns)
+
+    rows = [b"%d" % number for number in range(100)]
+    assert digest(rows) == digest(rows[::-1]) == digest(rows[70:], [], rows[:70])
+    others = [digest(), digest(rows[:-1]), digest([*rows, b""]), digest([*rows[:-1], rows[0]]), digest([*rows, *rows])]
+    with_txids = [digest(rows, txids=[*range(100)]), digest(rows, txids=[*range(1, 101)])]
+    assert len({digest(rows), *others, *with_txids}) == 8
+    assert digest(rows, txids=[*range(100)]) == digest(rows[::-1], txids=[*range(100)][::-1])

@@ -76,6 +76,30 @@ def test_what_cannot_be_written_is_refused(ddl: str, options: dict[str, str], pr
         checked(ddl, **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("tnxId", "Did you mean txnId or txid?"),
+        ("lockTimout", "Did you mean lockTimeout?"),
+        ("compresion", "Did you mean compression?"),
+        ("topic", "Use stream"),
+        ("kafka.bootstrap.servers", "Use uri"),
+        ("zzz", "There are: uri, stream, mode"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused_with_the_one_that_was_meant(name: str, hint: str) -> None:
+    """An option that is ignored would do the wrong thing without a word: a misspelled `txnId` writes a batch twice."""
+    with pytest.raises(InvalidArgument, match=f"there is no option '{name.lower()}'") as refused:
+        checked("payload BINARY", **{name: "1"})
+    assert hint in refused.value.hint
+
+
+def test_options_of_the_source_and_of_spark_itself_are_left_alone() -> None:
+    """A view may be there for both directions, and Spark hands on what it was given for itself."""
+    spark = {"checkpointLocation": "/tmp/x", "queryName": "q", "path": "p"}
+    checked("payload BINARY", start="latest", failOnDataLoss="false", **spark)
+
+
 def test_a_stream_is_not_overwritten() -> None:
     with pytest.raises(InvalidArgument, match="cannot be overwritten"):
         checked("payload BINARY", True)

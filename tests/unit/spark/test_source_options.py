@@ -94,6 +94,11 @@ def test_uris_of_files_mean_the_same_in_every_folder(monkeypatch: pytest.MonkeyP
         ({"readPatience": "-1"}, "option readPatience is a number of seconds, not '-1'", "120"),
         ({"streams": "orders"}, "there is no option 'streams'", "Did you mean stream?"),
         ({"maxRecordPerTrigger": "5"}, "there is no option 'maxrecordpertrigger'", "maxRecordsPerTrigger"),
+        ({"somethingElse": "1"}, "there is no option 'somethingelse'", "There are: uri, stream, start"),
+        ({"startingOffsets": "earliest"}, "'startingoffsets', which is one of Kafka's", "Use start"),
+        ({"maxOffsetsPerTrigger": "9"}, "'maxoffsetspertrigger', which is one of Kafka's", "Use maxRecordsPerTrigger"),
+        ({"kafka.bootstrap.servers": "h:1"}, "'kafka.bootstrap.servers', which is one of", "Use uri"),
+        ({"subscribePattern": "a.*"}, "'subscribepattern', which is one of Kafka's", "Use stream"),
         ({"columns": "txid,paylod"}, "a stream has no column 'paylod'; did you mean 'payload'?", "payload BINARY"),
         ({"columns": "txid,txid"}, "one of them twice", "txid BIGINT"),
     ],
@@ -105,8 +110,9 @@ def test_a_wrong_option_is_refused_with_what_to_write(options: dict[str, str], m
     assert hint in refused.value.hint
 
 
-def test_options_of_others_are_left_alone() -> None:
-    parsed(sinkId="a", mode="staged", checkpointLocation="/tmp/x", somethingElse="1")
+def test_options_of_the_sink_and_of_spark_itself_are_left_alone() -> None:
+    """A view may be there for both directions."""
+    parsed(sinkId="a", mode="staged", lockTimeout="1", checkpointLocation="/tmp/x", queryName="q", path="/orders")
 
 
 def test_a_stream_has_no_end() -> None:

@@ -161,6 +161,25 @@ def test_batches_with_names_are_recognised_by_them() -> None:
     on_stream(check)
 
 
+def test_a_name_that_comes_again_with_other_rows_is_refused() -> None:
+    async def check(cluster: StreamCluster, context: StreamContext) -> None:
+        monday = SinkBatch("sink", transaction="monday", rows="rows")
+        await commit_staged(context, "s", monday, [await staged(context, monday, "a")], SETTINGS)
+        assert not (await commit_staged(context, "s", monday, [await staged(context, monday, "a")], SETTINGS)).is_new
+        others = replace(monday, rows="other rows")
+        with pytest.raises(
+            SinkTaken, match="transaction 'monday' of sink 'sink' is in the stream with other rows"
+        ) as no:
+            await commit_staged(context, "s", others, [await staged(context, others, "b")], SETTINGS)
+        assert "another `txnId`" in no.value.hint
+        assert await texts(context, 1) == ["a"]
+        assert await known_names(context.store, context.paths("s"), "sink") == {monday.digest}
+        plain = SinkBatch("sink", transaction="monday")
+        assert not (await commit_staged(context, "s", plain, [], SETTINGS)).is_new, "what rows it has was not said"
+
+    on_stream(check)
+
+
 def test_a_name_is_known_however_many_batches_came_after_it() -> None:
     """Those without a name are as many as their own node keeps, and more; those with one are in many nodes."""
 
@@ -197,7 +216,8 @@ def test_a_name_that_could_not_be_kept_is_refused_and_the_others_stay_known() ->
         stored = await read_sink(context.store, context.paths("s"), known)
         others = tuple(f"{number:016d}" for number in range(NODE_NAMES_MAX - 1))
         full = replace(stored.state, transactions=(*stored.state.transactions, *others))
-        assert len(encode_sink(full)) < 80_000, "as the limit's comment says"
+        longest = replace(full, transactions=tuple(f"{name:x<27}" for name in full.transactions))
+        assert len(encode_sink(longest)) < 125_000, "as the limit's comment says"
         await context.store.transaction(stored.write(full))
         names = (SinkBatch("sink", transaction=str(number)) for number in count())
         new = next(name for name in names if name.node == known.node)

@@ -9,7 +9,8 @@
 Both are JSON. Places are lists of three numbers. Apache's programs know neither node, and pass them by.
 
 A sink writes batches, and each of them once. Those of a streaming query are numbered, others have a name. Names are
-kept as digests, spread over nodes, so that a batch reads and writes one small node, however many came before. A batch
+kept as digests, spread over nodes, so that a batch reads and writes one small node, however many came before. Behind
+the digest of a name is that of the rows, as far as it was given: the same name with other rows is refused. A batch
 that nobody named gets a name by chance, which has to be known only until its own commit is over. `since` is there while
 batches may be in the stream of which the node does not tell yet: their tags are in entries from that place on. `token`
 is another one with each write, so that whoever lost an answer can tell its own write from others.
@@ -39,10 +40,11 @@ NAMED: Final = -1  # Instead of a number: the batch has a name.
 UNNAMED: Final = -2  # The same, but the name is by chance: nobody will ever say it again.
 
 NAME_NODES: Final = 32
-NODE_NAMES_MAX: Final = 4096  # 78 KB, which leaves room in a transaction of ZooKeeper's 1 MB for some hundred segments.
+NODE_NAMES_MAX: Final = 4096  # 123 KB, which leaves room in a transaction of ZooKeeper's 1 MB for many segments.
 UNNAMED_MAX: Final = 256  # At least as many as ever commit at the same moment.
 
 _DIGEST_BYTES: Final = 12
+_DIGEST_CHARACTERS: Final = 16  # Of so many bytes, in base64.
 _VERSION: Final = 1
 _ID_CHARACTERS_MAX: Final = 200
 
@@ -55,6 +57,7 @@ class SinkBatch:
     number: int = NAMED
     query: str = ""  # Whose number it is.
     transaction: str = ""  # The name, if it has no number.
+    rows: str = ""  # A digest of what it consists of, for those with a name; empty where that is not known.
 
     def __post_init__(self) -> None:
         for text in (self.sink, self.query, self.transaction):
@@ -104,18 +107,25 @@ class SinkState:
 
     query: str = ""
     batch: int = -1
-    transactions: tuple[str, ...] = ()  # Digests of names.
+    transactions: tuple[str, ...] = ()  # Digests of names, and behind each that of its rows.
     first: DLSN | None = None  # Of the last batch; None if it was empty.
     last: DLSN | None = None
     since: DLSN | None = None
     token: str = ""
 
     def has(self, batch: SinkBatch) -> bool:
-        """Whether this batch is in the stream. Raises `SinkTaken` for one that another query numbered, and `SinkFull`
-        for a new name that could not be kept.
+        """Whether this batch is in the stream. Raises `SinkTaken` for one that another query numbered, or that has
+        other rows than the one with its name, and `SinkFull` for a new name that could not be kept.
         """
         if batch.transaction:
-            is_known = batch.digest in self.transactions
+            rows = next((name[_DIGEST_CHARACTERS:] for name in self.transactions if _is_of(name, batch)), None)
+            is_known = rows is not None
+            if rows and batch.rows and rows != batch.rows:
+                raise SinkTaken(
+                    f"{batch.shown} is in the stream with other rows: these were not written",
+                    hint="Write other rows under another `txnId`. A query that is run again has to give the same rows.",
+                    sink=batch.sink,
+                )
             if not is_known and batch.number == NAMED and len(self.transactions) >= NODE_NAMES_MAX:
                 raise SinkFull(
                     f"{batch.shown} is new, and {len(self.transactions)} names are known where it would be kept",
@@ -135,15 +145,27 @@ class SinkState:
 
     def tells_of(self, batch: SinkBatch) -> bool:
         """Whether a batch that is in the stream is known here. Along a stream numbers grow, whatever query has them."""
-        return batch.digest in self.transactions if batch.transaction else batch.number <= self.batch
+        if batch.transaction:
+            return any(_is_of(name, batch) for name in self.transactions)
+        return batch.number <= self.batch
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """Of all names."""
+        return frozenset(name[:_DIGEST_CHARACTERS] for name in self.transactions)
 
     def after(self, batch: SinkBatch, *, first: DLSN | None, last: DLSN | None, since: DLSN | None, token: str) -> Self:
         """The state with one more batch."""
         place: dict[str, Any] = {"first": first, "last": last, "since": since, "token": token}
         if batch.transaction:
-            names = (*self.transactions, batch.digest)
+            names = (*self.transactions, batch.digest + batch.rows)
             return replace(self, transactions=names if batch.number == NAMED else names[-UNNAMED_MAX:], **place)
         return replace(self, query=batch.query, batch=batch.number, **place)
+
+
+def _is_of(name: str, batch: SinkBatch) -> bool:
+    """Whether what is kept of a name is this batch's."""
+    return name.startswith(batch.digest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,103 @@
+"""Which options source and sink have, and what is told to those who write another name.
+
+Spark hands options on as text, in small letters, and its own among ours. A view may be read and written, so each
+direction takes the names of the other one.
+
+Invariant NothingIgnored: a name that is not known here is an error. An option that is ignored answers wrongly without a
+word: a misspelled `txnId` would write a batch twice.
+"""
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from quire.errors import InvalidArgument
+
+_SOURCE: Final = (
+    "uri",
+    "stream",
+    "start",
+    "end",
+    "failOnDataLoss",
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "partitionBytes",
+    "minPartitions",
+    "columns",
+    "pushdown",
+    "readPatience",
+)
+_SINK: Final = (
+    "mode",
+    "sinkId",
+    "txnId",
+    "orderBy",
+    "payload",
+    "txid",
+    "createStream",
+    "lockTimeout",
+    "stagedTtl",
+    "inlineBytes",
+    "compression",
+)
+_SPARKS: Final = (  # What Spark adds, or reads itself and passes on.
+    "path",
+    "paths",
+    "checkpointlocation",
+    "queryname",
+    "asyncprogresstrackingenabled",
+    "asyncprogresstrackingcheckpointintervalms",
+)
+_OURS: Final = {name.lower(): name for name in (*_SOURCE, *_SINK)}
+_KNOWN: Final = frozenset((*_OURS, *_SPARKS))
+_START: Final = (
+    'start: "earliest", "latest", a place such as "3:17:0", a txid "tx:17", or a time "t:2026-01-01T00:00:00Z"'
+)
+_END: Final = "end, which takes what start takes"
+_KAFKAS: Final = {
+    "startingoffsets": _START,
+    "startingoffsetsbytimestamp": _START,
+    "startingtimestamp": _START,
+    "endingoffsets": _END,
+    "endingoffsetsbytimestamp": _END,
+    "endingtimestamp": _END,
+    "maxoffsetspertrigger": "maxRecordsPerTrigger",
+    "subscribe": "stream, which takes several names with commas",
+    "subscribepattern": 'stream, which takes patterns such as "orders-*"',
+    "assign": "stream",
+    "topic": "stream",
+    "kafka.bootstrap.servers": 'uri: "distributedlog://zk1:2181/ns", for example',
+}
+
+
+def given_options(options: Mapping[str, str], *, writes: bool) -> dict[str, str]:
+    """What was said, by names in small letters. Raises `InvalidArgument` for a name that there is not."""
+    given = {name.lower(): value for name, value in options.items()}
+    for name in given:
+        if name not in _KNOWN:
+            raise _unknown(name, writes=writes)
+    return given
+
+
+def log_uri(given: Mapping[str, str]) -> str:
+    """Where the log is. Raises `InvalidArgument`."""
+    uri = given.get("uri") or os.environ.get("QUIRE_URI")
+    if not uri:
+        raise InvalidArgument(
+            "the option uri is missing",
+            hint='Say where the log is: .option("uri", "file:./data"), or distributedlog://zk1:2181/ns.',
+        )
+    return uri
+
+
+def _unknown(name: str, *, writes: bool) -> InvalidArgument:
+    if name in _KAFKAS:
+        return InvalidArgument(
+            f"there is no option {name!r}, which is one of Kafka's", hint=f"Use {_KAFKAS[name]}.", option=name
+        )
+    near = difflib.get_close_matches(name, _OURS, 2, 0.75)
+    near.sort(key=lambda each: sorted(each) != sorted(name))  # Letters that changed places are the likeliest slip.
+    own = ", ".join(("uri", "stream", *_SINK) if writes else _SOURCE)
+    hint = f"Did you mean {' or '.join(_OURS[each] for each in near)}?" if near else f"There are: {own}."
+    return InvalidArgument(f"there is no option {name!r}", hint=hint, option=name)
