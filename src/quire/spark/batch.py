@@ -28,8 +28,9 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
     """The reader for these options. Raises `InvalidArgument` for what makes no sense."""
     with explained():
         parsed = SourceOptions.parse(options)
-        # A reader that takes filters fails unless Spark's own setting for that is on, so only users can ask for it.
-        kind = FilteringReader if parsed.pushdown else QuireReader
+        # Not by default: a reader that takes filters fails unless Spark's own setting for that is on, and Spark 4.3
+        # gives what they chose to every scan of the frame.
+        kind = FilteringReader if parsed.takes_filters else QuireReader
         return kind({**options, "uri": parsed.uri}, projection(schema))
 
 

@@ -14,6 +14,8 @@ from typing import Final
 
 from quire.errors import InvalidArgument
 
+FILTERING: Final = "_pushdown"  # For `quire.spark.sql` only, which knows that a frame is scanned once.
+
 _SOURCE: Final = (
     "uri",
     "stream",
@@ -25,7 +27,6 @@ _SOURCE: Final = (
     "partitionBytes",
     "minPartitions",
     "columns",
-    "pushdown",
     "readPatience",
 )
 _SINK: Final = (
@@ -50,7 +51,7 @@ _SPARKS: Final = (  # What Spark adds, or reads itself and passes on.
     "asyncprogresstrackingcheckpointintervalms",
 )
 _OURS: Final = {name.lower(): name for name in (*_SOURCE, *_SINK)}
-_KNOWN: Final = frozenset((*_OURS, *_SPARKS))
+_KNOWN: Final = frozenset((*_OURS, *_SPARKS, FILTERING))
 _START: Final = (
     'start: "earliest", "latest", a place such as "3:17:0", a txid "tx:17", or a time "t:2026-01-01T00:00:00Z"'
 )
@@ -69,6 +70,11 @@ _KAFKAS: Final = {
     "topic": "stream",
     "kafka.bootstrap.servers": 'uri: "distributedlog://zk1:2181/ns", for example',
 }
+
+_PUSHDOWN: Final = (
+    "Filter as always. To read less, say start and end, or use quire.spark.sql.query_once, which has filters choose "
+    "where a statement reads a stream once."
+)
 
 
 def given_options(options: Mapping[str, str], *, writes: bool) -> dict[str, str]:
@@ -92,6 +98,11 @@ def log_uri(given: Mapping[str, str]) -> str:
 
 
 def _unknown(name: str, *, writes: bool) -> InvalidArgument:
+    if name == "pushdown":
+        # Spark 4.3 keeps what filters chose with the frame: another scan of it would get the same, without a word.
+        return InvalidArgument(
+            "there is no option 'pushdown': a frame that is used twice would lack rows", hint=_PUSHDOWN, option=name
+        )
     if name in _KAFKAS:
         return InvalidArgument(
             f"there is no option {name!r}, which is one of Kafka's", hint=f"Use {_KAFKAS[name]}.", option=name

@@ -11,7 +11,7 @@ from typing import Final, Self
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument
 from quire.spark.client_cache import direct_uri
-from quire.spark.option_names import given_options, log_uri
+from quire.spark.option_names import FILTERING, given_options, log_uri
 from quire.spark.planning import PARTITION_BYTES, Partitioning
 from quire.spark.schema import chosen
 from quire.stream.positions import parse_position
@@ -36,7 +36,8 @@ class SourceOptions:
     bytes_max: int | None
     partitioning: Partitioning
     columns: tuple[str, ...]
-    pushdown: bool
+    takes_filters: bool
+    """Whether filters of the query choose what is read. Where a frame is scanned twice, that lacks rows."""
     read_patience_s: float | None
     """None: that of the ledger client."""
 
@@ -65,7 +66,7 @@ class SourceOptions:
                 _limit(given, "partitionBytes") or PARTITION_BYTES, _limit(given, "minPartitions")
             ),
             columns=chosen(given.get("columns")),
-            pushdown=_flag(given, "pushdown", default=False),
+            takes_filters=_flag(given, FILTERING, default=False),
             read_patience_s=_seconds(given, "readPatience"),
         )
 

@@ -9,7 +9,7 @@
 What it sets, and why:
   Python's workers    talk to the JVM over Unix sockets, and start from `quire.spark.worker_daemon`: a task that has
                       little to do costs half.
-  filters             are handed to sources that ask for them (`pushdown`): `WHERE txid > …` skips whole segments.
+  filters             are handed to sources that ask for them, as `quire sql` does: `WHERE txid > …` skips segments.
   on this machine     everything listens on loopback only, and checkpoints are written by plain renames.
 
 A server of Spark Connect was started with settings of its own: only those for SQL are set there, for the session.

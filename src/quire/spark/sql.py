@@ -9,6 +9,7 @@ round trips to Python, so those are made that a statement mentions; `SHOW TABLES
 
 Invariant FiltersOfOneScan: filters choose what is read only where one scan is all that a view is made for. Spark 4.3
 keeps what filters chose with the table, not with the scan, and would give it to the next scan, whatever that asks for.
+So users have no option for it: a frame may always be used again.
 """
 
 import re
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from quire.spark.client_cache import borrowed, direct_uri
 from quire.spark.failures import spark_errors, told_by
+from quire.spark.option_names import FILTERING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +91,7 @@ def create_views(
     where = direct_uri(uri)
     made = []
     for stream in stream_names(uri) if streams is None else streams:
-        options = {"uri": where, "stream": stream, "pushdown": str(_choosing).lower()}
+        options = {"uri": where, "stream": stream} | ({FILTERING: "true"} if _choosing else {})
         listed = ", ".join(f"{name} {_literal(value)}" for name, value in options.items())
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {quoted(stream)} USING quire OPTIONS ({listed})")
         made.append(quoted(stream))

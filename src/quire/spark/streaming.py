@@ -19,7 +19,6 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from quire.errors import InvalidArgument
 from quire.spark.admission import Limit
 from quire.spark.batch import PiecesPartition
 from quire.spark.client_cache import Access, borrowed
@@ -41,10 +40,6 @@ def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceS
     """The reader for these options. Raises `InvalidArgument` for what makes no sense."""
     with explained():
         parsed = SourceOptions.parse(options, is_streaming=True)
-        if parsed.pushdown:
-            raise InvalidArgument(
-                "Spark pushes no filters down to a streaming source", hint="Leave the option pushdown out."
-            )
         return QuireStreamReader({**options, "uri": parsed.uri}, projection(schema))
 
 

@@ -130,7 +130,7 @@ def test_partitions_are_cut_as_asked_and_hold_everything_once(cluster: LocalClus
 
 
 def test_filters_choose_what_is_read(cluster: LocalCluster) -> None:
-    options = {**written(cluster, "filtered", numbers(0, 100), numbers(100, 200)), "pushdown": "true"}
+    options = {**written(cluster, "filtered", numbers(0, 100), numbers(100, 200)), "_pushdown": "true"}
     assert txids(options, [GreaterThanOrEqual(("txid",), 130), LessThan(("txid",), 140)]) == numbers(130, 140)
     assert txids(options, [EqualTo(("segment",), 1)]) == numbers(100)
     places = places_of(options)

@@ -67,7 +67,7 @@ def test_a_batch_is_the_same_from_cold_storage(access: Access, tmp_path: Path) -
         rows = rows_of({**options, "start": start, "end": end}, "txid")
         assert [row["txid"] for row in rows] == list(expected)
     filters = [GreaterThanOrEqual(("txid",), 70), LessThan(("txid",), 75)]
-    rows = rows_of({**options, "pushdown": "true"}, "txid", "dlsn", filters=filters)
+    rows = rows_of({**options, "_pushdown": "true"}, "txid", "dlsn", filters=filters)
     assert [(row["txid"], row["dlsn"]) for row in rows] == [(n, places[n]) for n in range(70, 75)]
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from quire import txid
-from quire.errors import InvalidArgument, NoSuchStream, PositionInFuture, PositionTruncated
+from quire.errors import NoSuchStream, PositionInFuture, PositionTruncated
 from quire.spark import client_cache, followed_streams
 from quire.testing.local import LocalCluster, local_cluster
 from tests.integration.spark.source_rows import read, schema_of, source
@@ -273,8 +273,3 @@ def test_a_stream_that_was_made_again_is_not_taken_for_the_old_one(cluster: Loca
     lenient = Query(cluster, "remade", failOnDataLoss="false")
     lenient.at = query.at
     assert joined(lenient.all()) == [0, 1, 2]
-
-
-def test_pushdown_is_refused_for_streams(cluster: LocalCluster) -> None:
-    with pytest.raises(InvalidArgument, match="no filters"):
-        Query(cluster, "orders", pushdown="true")

@@ -41,7 +41,7 @@ def test_two_options_are_enough() -> None:
     assert (options.uri, options.streams) == (URI, ("orders",))
     assert (options.start, options.end, options.fail_on_data_loss) == ("earliest", "latest", True)
     assert (options.records_max, options.bytes_max, options.partitioning) == (None, None, Partitioning())
-    assert (options.columns, options.pushdown, options.read_patience_s) == (ALL, False, None)
+    assert (options.columns, options.takes_filters, options.read_patience_s) == (ALL, False, None)
 
 
 def test_all_options_are_taken_in_any_case() -> None:
@@ -99,6 +99,8 @@ def test_uris_of_files_mean_the_same_in_every_folder(monkeypatch: pytest.MonkeyP
         ({"maxOffsetsPerTrigger": "9"}, "'maxoffsetspertrigger', which is one of Kafka's", "Use maxRecordsPerTrigger"),
         ({"kafka.bootstrap.servers": "h:1"}, "'kafka.bootstrap.servers', which is one of", "Use uri"),
         ({"subscribePattern": "a.*"}, "'subscribepattern', which is one of Kafka's", "Use stream"),
+        ({"pushdown": "true"}, "a frame that is used twice would lack rows", "query_once"),
+        ({"pushdown": "false"}, "there is no option 'pushdown'", "start and end"),
         ({"columns": "txid,paylod"}, "a stream has no column 'paylod'; did you mean 'payload'?", "payload BINARY"),
         ({"columns": "txid,txid"}, "one of them twice", "txid BIGINT"),
     ],
