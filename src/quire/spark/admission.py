@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 Unit = Literal["records", "bytes"]
 
-_MOVES_MAX: Final = 100  # How often a segment may be looked for, as in `quire.spark.reading`.
+_MOVES_MAX: Final = 100  # How often a segment may be looked for.
 _MOVE_S: Final = 0.1
 
 

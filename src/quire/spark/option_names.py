@@ -71,6 +71,11 @@ _KAFKAS: Final = {
     "kafka.bootstrap.servers": 'uri: "distributedlog://zk1:2181/ns", for example',
 }
 
+_URI: Final = 'Say where the log is: .option("uri", "file:./data"), or distributedlog://zk1:2181/ns.'
+_TABLE: Final = (
+    "Spark gives no options of a table to those who write to it, nor where CREATE TABLE lists the columns: use "
+    "CREATE TEMPORARY VIEW … USING quire OPTIONS (uri '…', stream '…')."
+)
 _PUSHDOWN: Final = (
     "Filter as always. To read less, say start and end, or use quire.spark.sql.query_once, which has filters choose "
     "where a statement reads a stream once."
@@ -90,10 +95,8 @@ def log_uri(given: Mapping[str, str]) -> str:
     """Where the log is. Raises `InvalidArgument`."""
     uri = given.get("uri") or os.environ.get("QUIRE_URI")
     if not uri:
-        raise InvalidArgument(
-            "the option uri is missing",
-            hint='Say where the log is: .option("uri", "file:./data"), or distributedlog://zk1:2181/ns.',
-        )
+        is_table = not any(name in _OURS for name in given)
+        raise InvalidArgument("the option uri is missing", hint=f"{_URI} {_TABLE}" if is_table else _URI)
     return uri
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _RETRY_S: Final = 0.5
 _MOVE_S: Final = 0.1
-_MOVES_MAX: Final = 100  # Of one that is purged or dropped, ledgers and files go first, and nodes not much later.
+_LOST_S: Final = 5.0  # Of one that is purged or dropped, ledgers and files go first, and nodes not much later.
 
 
 class _Window(NamedTuple):
@@ -99,7 +99,7 @@ async def _windows(
         try:
             if plan is None or plan.stream != piece.stream:
                 plan = await StreamPlan.of(namespace, piece.stream, piece.identity)
-            async with aclosing(_piece_windows(plan, piece, options.read_patience_s)) as windows:
+            async with aclosing(_piece_windows(plan, piece, options)) as windows:
                 async for window in windows:
                     yield piece, window
         except (PositionTruncated, NoSuchStream) as error:
@@ -108,11 +108,16 @@ async def _windows(
             raise error if isinstance(error, PositionTruncated) else _deleted(piece) from error
 
 
-async def _piece_windows(plan: StreamPlan, piece: Piece, patience_s: float | None) -> AsyncGenerator[_Window]:
-    """Raises `PositionTruncated` if the segment is gone, and what reading raises after trying for long."""
-    first, moves = piece.first_entry, 0
+async def _piece_windows(plan: StreamPlan, piece: Piece, options: SourceOptions) -> AsyncGenerator[_Window]:
+    """Raises `PositionTruncated` if the segment is gone, and what reading raises after trying for long.
+
+    A file or ledger that is gone, though the stream names it, is a loss that the user may have said to be no error.
+    """
+    first = piece.first_entry
     clock = plan.context.runtime.clock
     ends_s: float | None = None
+    missed_s: float | None = None  # Since when something that should be there is gone.
+    patience_s = options.read_patience_s
     if patience_s is None:
         patience_s = plan.context.ledgers.settings.read_patience_s
     while first <= piece.last_entry:
@@ -123,20 +128,27 @@ async def _piece_windows(plan: StreamPlan, piece: Piece, patience_s: float | Non
             async with aclosing(_located_windows(plan, found, piece, first)) as windows:
                 async for window, last in windows:
                     yield window
-                    first, ends_s = EntryId(last + 1), None
+                    first, ends_s, missed_s = EntryId(last + 1), None, None
             return
         except (Unavailable, NoSuchLedger, NoSuchEntry, EntriesUnknown, DamagedEntry, DamagedColdFile) as error:
+            now_s = clock.monotonic()
             if isinstance(error, Unavailable | EntriesUnknown | DamagedEntry) and not is_lost(error):
-                if ends_s is None:
-                    ends_s = clock.monotonic() + patience_s
-                if clock.monotonic() < ends_s:  # A bookie that has an intact copy may come back.
+                ends_s = now_s + patience_s if ends_s is None else ends_s
+                if now_s < ends_s:  # A bookie that has an intact copy may come back.
                     await clock.sleep(_RETRY_S)
                     continue
                 if isinstance(error, Unavailable):
                     raise
-            if not await _has_moved(plan, piece, found, error, moves):
-                raise error if isinstance(error, DamagedColdFile) else _unreadable(piece, first, error) from error
-            moves += 1
+            is_missing = isinstance(error, NoSuchLedger) or bool(error.facts.get("is_missing"))
+            missed_s = now_s if missed_s is None else missed_s
+            if await _has_moved(plan, piece, found):
+                continue
+            if is_missing and now_s - missed_s < _LOST_S:
+                await clock.sleep(_MOVE_S)
+                continue
+            if is_missing and not options.fail_on_data_loss:
+                return
+            raise error if isinstance(error, DamagedColdFile) else _unreadable(piece, first, error) from error
 
 
 def _located_windows(
@@ -148,21 +160,14 @@ def _located_windows(
     return _hot(plan, found, piece, first)
 
 
-async def _has_moved(
-    plan: StreamPlan, piece: Piece, found: Segment | ColdSegment, error: QuireError, moves: int
-) -> bool:
-    """Whether it makes sense to look again where a segment is."""
+async def _has_moved(plan: StreamPlan, piece: Piece, found: Segment | ColdSegment) -> bool:
+    """Whether a segment is elsewhere by now."""
     await plan.index.refresh()
     now = await plan.index.located(piece.lssn)
     if now is None or isinstance(now, ColdSegment) != isinstance(found, ColdSegment):
         return True
-    if isinstance(now, Segment) and isinstance(found, Segment) and now.ledger_id != found.ledger_id:
-        return True  # Dropped and restored meanwhile: the same entries are in another ledger.
-    is_missing = isinstance(error, NoSuchLedger) or error.facts.get("is_missing")
-    if not is_missing or moves >= _MOVES_MAX:
-        return False
-    await plan.context.runtime.clock.sleep(_MOVE_S)
-    return True
+    # Dropped and restored meanwhile: the same entries are in another ledger.
+    return isinstance(now, Segment) and isinstance(found, Segment) and now.ledger_id != found.ledger_id
 
 
 async def _hot(

@@ -74,6 +74,7 @@ def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite:
             "a stream cannot be overwritten: what others have read would change under their eyes",
             hint='Write with mode("append"), or to a new stream; `quire stream truncate` hides old records.',
         )
+    uri = direct_uri(log_uri(given))
     stream = given.get("stream") or given.get("path") or ""
     if not stream or any(character in stream for character in ",*"):
         raise InvalidArgument(f"{stream!r} is not one stream to write to", hint='Say .option("stream", "orders").')
@@ -87,7 +88,7 @@ def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite:
             hint="Lower `inlineBytes`; larger batches are staged.",
         )
     return SinkOptions(
-        uri=direct_uri(log_uri(given)),
+        uri=uri,
         stream=stream_name(stream),
         mode=cast(Mode, mode),
         sink_id=given.get("sinkid", ""),

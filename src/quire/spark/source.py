@@ -6,7 +6,7 @@ Spark looks for sources in all packages called `pyspark_…`, and finds none if 
 module loads nothing but PySpark; what the methods need they load themselves, in the processes that call them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql.datasource import (
@@ -26,22 +26,26 @@ class QuireDataSource(DataSource):
     def name(cls) -> str:
         return "quire"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         with _loaded():
+            from quire.spark.catalog_tables import is_table, table_schema
             from quire.spark.explain import explained
+            from quire.spark.option_names import given_options
             from quire.spark.schema import chosen, ddl
         with explained():
-            return ddl(chosen(self.options.get("columns")))
+            if is_table(self.options):
+                return table_schema(self.options)
+            return ddl(chosen(given_options(self.options, writes=False).get("columns")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with _loaded():
             from quire.spark.batch import batch_reader
-        return batch_reader(self.options, schema)
+        return batch_reader(self._stated(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         with _loaded():
             from quire.spark.streaming import stream_reader
-        return stream_reader(self.options, schema)
+        return stream_reader(self._stated(schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         with _loaded():
@@ -52,6 +56,13 @@ class QuireDataSource(DataSource):
         with _loaded():
             from quire.spark.sink import stream_writer
         return stream_writer(self.options, schema, overwrite)
+
+    def _stated(self, schema: StructType) -> Mapping[str, str]:
+        with _loaded():
+            from quire.spark.catalog_tables import read_options
+            from quire.spark.explain import explained
+        with explained():
+            return read_options(self.options, schema)
 
 
 @contextmanager

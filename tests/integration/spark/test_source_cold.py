@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 
 from quire.errors import DamagedColdFile
-from quire.spark import client_cache
+from quire.spark import client_cache, reading
 from quire.spark.client_cache import Access, borrowed
 from quire.stream.archiving import archive_stream
 from quire.stream.cold_moves import drop_hot, restore_segments
@@ -109,3 +109,15 @@ def test_damage_in_cold_storage_is_told_with_the_file(access: Access, tmp_path: 
     file.write_bytes(data[:50] + bytes(200) + data[250:])
     with pytest.raises(DamagedColdFile, match=f"stream 'damaged': segment 1 cannot be read from .*{file.name}"):
         read(reader, partitions)
+
+
+def test_a_file_that_is_gone_is_a_loss_which_a_query_may_go_on_without(
+    access: Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_LOST_S", 0.2)
+    options = written(access, "lost")
+    archive(access, "lost", tmp_path)
+    min(tmp_path.rglob("*.parquet")).unlink()
+    assert [row["txid"] for row in rows_of({**options, "failOnDataLoss": "false"}, "txid")] == [*range(50, 200)]
+    with pytest.raises(DamagedColdFile, match="stream 'lost': segment 1 cannot be read from"):
+        rows_of(options, "txid")

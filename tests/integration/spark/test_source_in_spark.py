@@ -75,6 +75,23 @@ def test_streams_are_tables_of_sql(spark: Any, cluster: LocalCluster) -> None:
     assert [(row.stream, row.records) for row in counted] == [("orders", 1500), ("paid", 100)]
 
 
+def test_a_table_of_the_catalog_keeps_its_options(spark: Any, cluster: LocalCluster) -> None:
+    spark.sql(f"CREATE TABLE kept USING quire OPTIONS (uri '{cluster.uri}', stream 'paid', START 'tx:90')")
+    try:
+        assert spark.sql("SELECT count(*), min(txid) FROM kept").collect() == [(10, 90)]
+        assert spark.table("kept").union(spark.table("kept").where("txid = 95")).count() == 11
+        assert spark.sql("SELECT count(*) FROM kept WITH (start = 'tx:99')").collect() == [(1,)]
+        with pytest.raises(Exception, match=r"option uri is missing(.|\n)*CREATE TEMPORARY VIEW"):
+            spark.sql("INSERT INTO kept SELECT * FROM kept")
+        with pytest.raises(Exception, match=r"there is no option 'steam'(.|\n)*stream"):
+            spark.sql(f"CREATE TABLE slip USING quire OPTIONS (uri '{cluster.uri}', steam 'paid')")
+        with pytest.raises(Exception, match=r"option uri is missing(.|\n)*CREATE TEMPORARY VIEW"):
+            spark.sql("CREATE TABLE empty USING quire")
+        assert not spark.catalog.tableExists("slip")
+    finally:
+        spark.sql("DROP TABLE kept")
+
+
 @pytest.fixture
 def pushing(spark: Any) -> Iterator[Any]:
     """Spark, where it hands filters to sources that want them."""
