@@ -16,9 +16,11 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+import functools
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from google_crc32c import extend as extend_crc
 
@@ -52,8 +54,12 @@ from quire.stream.settling import settle
 from quire.telemetry.events import logger
 from quire.types import EntryId, LedgerId, SlotId
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 _log = logger("stream")
 _RANDOM_BYTES: Final = 16
+_AT_ONCE: Final = 64  # Staged ledgers that are looked at, or deleted, together: there may be thousands.
 
 STAGED_TTL_S: Final = 86_400.0
 """How old a staged ledger is before nobody is expected to come for it, unless something else is said."""
@@ -260,19 +266,26 @@ def gone(paths: StreamPaths, name: str) -> StagedGone:
 
 
 async def restage(
-    context: StreamContext, stream: str, settings: StreamSettings, batch: SinkBatch, staged: StagedSegment, txid: int
+    context: StreamContext,
+    stream: str,
+    settings: StreamSettings,
+    batch: SinkBatch,
+    staged: Sequence[StagedSegment],
+    txid: int | None,
 ) -> StagedSegment:
-    """The same records in another staged ledger, all with this txid. The first one stays as it is."""
-    async with (
-        stage(context, stream, settings, batch) as staging,
-        context.ledgers.open(staged.ledger, password=settings.password) as ledger,
-    ):
-        async for _, payload in ledger.read():
-            run, records = restamped(bytes(payload), txid)
-            await staging.append_run(run, records, first_txid=txid, last_txid=txid)
-    segment = staging.segment
-    if segment is None or segment.records != staged.records:
-        raise DamagedEntry(f"staged ledger {staged.ledger} does not have the {staged.records} records that it had")
+    """The records of staged ledgers, one ledger after the other, in a new one: all with this txid, or with their own.
+    The ledgers that they are copied from stay as they are.
+    """
+    async with stage(context, stream, settings, batch) as staging:
+        for each in staged:
+            async with context.ledgers.open(each.ledger, password=settings.password) as ledger:
+                async for _, payload in ledger.read():
+                    run, records, first, last = restamped(bytes(payload), position=staging.position + 1, txid=txid)
+                    await staging.append_run(run, records, first_txid=first, last_txid=last)
+    segment, records = staging.segment, sum(each.records for each in staged)
+    if segment is None or segment.records != records:
+        shown = ", ".join(str(each.ledger) for each in staged)
+        raise DamagedEntry(f"staged ledgers {shown} do not have the {records} records that they had")
     return segment
 
 
@@ -285,27 +298,40 @@ async def discard(context: StreamContext, stream: str, names: Iterable[str], *, 
     Fine if they are gone. Raises what the metadata store raises; then a sweep finds what is left.
     """
     paths, store = context.paths(stream), context.store
-    count = 0
-    for name in names:
-        path = join(paths.staged, name)
 
-        async def attempt(_: object, path: str = path) -> bool:
-            try:
-                node = await store.get(path)
-            except NoSuchNode:
-                return False  # Published, or deleted.
-            staged, version = decode_staged(node.data), node.stat.version
-            if sink is not None and staged.sink != sink:
-                return False
-            if not staged.doomed:
-                doomed = encode_staged(StagedNode(staged.ledger, staged.sink, staged.at_ms, doomed=True))
-                version = (await store.set(path, doomed, expected=version)).version
-            await context.ledgers.delete(staged.ledger)
-            await store.delete(path, expected=version)
-            return True
+    async def attempt(path: str, _: object) -> bool:
+        try:
+            node = await store.get(path)
+        except NoSuchNode:
+            return False  # Published, or deleted.
+        staged, version = decode_staged(node.data), node.stat.version
+        if sink is not None and staged.sink != sink:
+            return False
+        if not staged.doomed:
+            doomed = encode_staged(StagedNode(staged.ledger, staged.sink, staged.at_ms, doomed=True))
+            version = (await store.set(path, doomed, expected=version)).version
+        await context.ledgers.delete(staged.ledger)
+        await store.delete(path, expected=version)
+        return True
 
-        count += await settle(store, attempt, races=(VersionConflict, NoSuchNode), shown=f"staged ledger {name}")
-    return count
+    async def discarded(name: str) -> bool:
+        attempting = functools.partial(attempt, join(paths.staged, name))
+        return await settle(store, attempting, races=(VersionConflict, NoSuchNode), shown=f"staged ledger {name}")
+
+    return sum(await some_at_once(discarded, names))
+
+
+async def some_at_once(work: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
+    """What `work` gives for each item. All that was begun has ended when this returns, or raises the first error."""
+    found: list[R] = []
+    rest = iter(items)
+    while some := list(itertools.islice(rest, _AT_ONCE)):
+        done = await asyncio.gather(*map(work, some), return_exceptions=True)
+        for each in done:
+            if isinstance(each, BaseException):
+                raise each
+            found.append(each)
+    return found
 
 
 async def sweep(context: StreamContext, stream: str, *, older_than_s: float) -> int:

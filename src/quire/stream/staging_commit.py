@@ -4,6 +4,10 @@ Whoever publishes owns the stream for that moment, as a writer does: it takes th
 and completes what that one left. Then one transaction creates the nodes of all segments, moves the stream's highest
 LSSN and txid, says in the sink's node that the batch is there, and deletes the nodes of the staged ledgers.
 
+Where that is more than the metadata store takes in one transaction, neighbouring ledgers are copied into few first,
+beside the stream as they are. Readers of Apache's would see segments that come one after the other, and segments that
+are prepared behind another one: only a single transaction is one step for them.
+
 Invariants:
   AllOrNothing      a reader sees all of a batch, or nothing: its segments appear in one transaction.
   OnceOnly          the sink's node is written in the version that was read when the batch was not yet in it.
@@ -45,6 +49,7 @@ from quire.stream.staging import (
     make_folder,
     read_staged,
     restage,
+    some_at_once,
     staged_names,
 )
 from quire.stream.staging_sinks import StoredSink, caught_up, read_sink
@@ -54,6 +59,7 @@ from quire.types import DLSN, EntryId, SlotId
 _log = logger("stream")
 _RACE_S: Final = 0.05
 _TOKEN_BYTES: Final = 8
+_SEGMENTS_MAX: Final = 32  # Of a batch that had too many: so many fit into a transaction of every store.
 
 
 class Committed(NamedTuple):
@@ -77,13 +83,14 @@ async def commit_staged(
 
     Its own staged ledgers, and what earlier attempts left of it, are deleted then. Raises `StreamOwned` if a writer
     does not give up the stream within `lock_timeout_s`, `TxidOutOfOrder`, `SinkTaken`, `SinkFull`, `StagedGone`,
-    `StreamSealed`, `NoSuchStream`, `RequestTooLarge` for more segments than the metadata store takes at once: then
+    `StreamSealed`, `NoSuchStream`, `RequestTooLarge` if the metadata store takes less at once than any should: then
     nothing is in the stream. `MetadataOutcomeUnknown` says that it may be: ask again, or `discard`, which deletes only
     what is not.
 
     With `may_restamp` txids mean nothing but the time of writing: if another writer's are higher by now, the records
-    are copied, with one that fits, while the stream is ours. Such copies are as rare as writers that overtake. They and
-    reading what an earlier owner left untold, take as long as they take: settings bound the time of all other steps.
+    are copied, with one that fits. More ledgers than the metadata store takes at once are copied into few. Both happens
+    while the stream is ours: a writer that overtakes would have them copied again. Copying, and reading what an earlier
+    owner left untold, takes as long as it takes: settings bound the time of all other steps.
     """
     deadline = Deadline(settings.call_timeout_s + (settings.lock_timeout_s if settings.write_lock else 0))
     trouble: QuireError | None = None
@@ -151,10 +158,15 @@ class _Commit:
         try:
             await segments.publish(following, ops, (sink.path, encode_sink(new)))
         except RequestTooLarge as error:
+            groups = _few(self._staged)
+            if len(groups) < len(self._staged):
+                _log.info("stream.merged", stream=segments.stream, sink=batch.sink, ledgers=len(self._staged))
+                await self._copy(groups)
+                return await self.attempt(taken)
             raise RequestTooLarge(
                 f"{batch.shown} has {len(self._staged)} segments, which is more than the metadata store takes in one "
                 f"step: {error}",
-                hint="Write fewer partitions: `coalesce(16)` before the write, for example. Each becomes a segment.",
+                hint="Raise the store's limits (of etcd: --max-txn-ops), or write fewer partitions. Each is a segment.",
                 segments=len(self._staged),
             ) from error
         return Committed(True, first, last)
@@ -180,32 +192,57 @@ class _Commit:
         except TxidOutOfOrder:
             if not self._may_restamp:
                 raise
+        txid = max(segments.max_txid, self._context.runtime.clock.wall_ms())
+        _log.info("stream.restamped", stream=segments.stream, sink=self._batch.sink, txid=txid)
+        await self._copy(_few(self._staged), txid)
+        return segments.following([each.written for each in self._staged], self._settings)
+
+    async def _copy(self, groups: Sequence[Sequence[StagedSegment]], txid: int | None = None) -> None:
+        """Have a ledger for each group of ledgers, with this txid, or with those that they have."""
         context, stream, settings = self._context, self._paths.stream, self._settings
-        txid = max(segments.max_txid, context.runtime.clock.wall_ms())
-        _log.info("stream.restamped", stream=stream, sink=self._batch.sink, txid=txid)
-        copies: list[StagedSegment] = []
+        staged: list[StagedSegment] = []
         with self._deadline.suspended():
-            for each in self._staged:
-                copies.append(await restage(context, stream, settings, self._batch, each, txid))
-                self.copies.append(copies[-1].node)
-        self._staged = copies  # The others go when the batch is in the stream, with all that attempts left of it.
-        return segments.following([each.written for each in copies], settings)
+            for group in groups:
+                if len(group) == 1 and txid is None:
+                    staged.append(group[0])
+                    continue
+                staged.append(await restage(context, stream, settings, self._batch, group, txid))
+                self.copies.append(staged[-1].node)
+        self._staged = staged  # The others go when the batch is in the stream, with all that attempts left of it.
 
     async def _taken_off(self) -> list[Op]:
         """The nodes of the staged ledgers go with the transaction, if they are as they are now."""
-        ops: list[Op] = []
-        for each in self._staged:
+
+        async def taken_off(each: StagedSegment) -> Op:
             found = await read_staged(self._context.store, self._paths, each.node)
             if found is None or found[0].ledger != each.ledger:
                 raise gone(self._paths, each.node)
-            ops.append(Delete(join(self._paths.staged, each.node), found[1]))
-        return ops
+            return Delete(join(self._paths.staged, each.node), found[1])
+
+        return await some_at_once(taken_off, self._staged)
 
     async def _make_folder(self) -> None:
         try:
             await make_folder(self._context.store, self._paths, self._paths.sinks)
         except MetadataOutcomeUnknown:
             pass  # It is there, or the transaction is refused.
+
+
+def _few(staged: Sequence[StagedSegment]) -> list[list[StagedSegment]]:
+    """Neighbours together if there are more than `_SEGMENTS_MAX`: no more groups than that, and what is large alone."""
+    if len(staged) <= _SEGMENTS_MAX:
+        return [[each] for each in staged]
+    # Two groups that follow each other have more than this together. Hence there are fewer than the limit.
+    room = 2 * sum(each.bytes for each in staged) // _SEGMENTS_MAX
+    groups: list[list[StagedSegment]] = [[]]
+    size_bytes = 0
+    for each in staged:
+        if groups[-1] and size_bytes + each.bytes > room:
+            groups.append([])
+            size_bytes = 0
+        groups[-1].append(each)
+        size_bytes += each.bytes
+    return groups
 
 
 async def tidy(context: StreamContext, stream: str, batch: SinkBatch) -> None:

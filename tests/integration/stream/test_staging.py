@@ -1,16 +1,18 @@
 """Batches published on real metadata stores: one transaction of the store does all of it, or refuses all of it."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from quire.codec.stream_metadata.sinks import SinkBatch, StagedNode, encode_staged
-from quire.errors import RequestTooLarge, StagedGone
+from quire.codec.stream_metadata.sinks import NODE_NAMES_MAX, SinkBatch, StagedNode, encode_staged
+from quire.errors import StagedGone
 from quire.stream.binding import create_namespace
 from quire.stream.namespace import Namespace, open_namespace
 from quire.stream.nodes import StreamNodes
-from quire.stream.staging import StagedSegment, discard, staged_names, sweep
-from quire.stream.staging_commit import commit_staged
+from quire.stream.staging import StagedSegment, staged_names, sweep
+from quire.stream.staging_commit import _SEGMENTS_MAX, commit_staged
+from quire.stream.staging_sinks import read_sink
 from quire.types import BookieId, EntryId, Fragment, LedgerMetadata, Quorum
 from tests.integration.stream.namespaces import SETTINGS, STORE, Place, ledgers_of
 
@@ -59,21 +61,16 @@ async def test_a_batch_is_published_once_and_its_staged_nodes_go(namespace: Name
     assert await ledgers_of(namespace) == set()
 
 
-async def test_more_segments_than_a_transaction_takes_are_refused_as_a_whole(
-    namespace: Namespace, place: Place
-) -> None:
-    """etcd takes 128 comparisons; ZooKeeper and SQLite count bytes."""
-    context, batch = namespace.context, SinkBatch("sink", 0, "query")
-    some = await staged(namespace, batch, 30)
-    if place.backend == "etcd":
-        parts = some + await staged(namespace, batch, 40)
-        with pytest.raises(RequestTooLarge, match="has 70 segments") as refused:
-            await commit_staged(context, STREAM, batch, parts, SETTINGS)
-        assert "coalesce" in refused.value.hint
-        assert (await namespace.stream_info(STREAM)).segments == ()
-        await discard(context, STREAM, [part.node for part in parts[30:]])
-    assert (await commit_staged(context, STREAM, batch, some, SETTINGS)).is_new
-    assert len((await namespace.stream_info(STREAM)).segments) == 30
+async def test_so_many_segments_as_a_batch_is_merged_into_fit_into_a_transaction(namespace: Namespace) -> None:
+    """etcd takes 128 comparisons; ZooKeeper and SQLite count bytes. The sink's node is as large as it ever gets."""
+    context, batch = namespace.context, SinkBatch("sink", transaction="last", rows="x" * 11)
+    await commit_staged(context, STREAM, SinkBatch("sink", transaction="last"), [], SETTINGS)
+    stored = await read_sink(context.store, context.paths(STREAM), batch)
+    names = tuple(f"{number:027d}" for number in range(NODE_NAMES_MAX - 1))
+    await context.store.transaction(stored.write(replace(stored.state, transactions=names)))
+    parts = await staged(namespace, batch, _SEGMENTS_MAX)
+    assert (await commit_staged(context, STREAM, batch, parts, SETTINGS)).is_new
+    assert len((await namespace.stream_info(STREAM)).segments) == _SEGMENTS_MAX
 
 
 async def test_what_was_swept_is_not_published(namespace: Namespace) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from quire.codec.stream import restamping
 from quire.codec.stream_metadata.sinks import SinkState, decode_staged
 from quire.errors import NoSuchNode
 from quire.metadata import ANY_VERSION, Delete
@@ -81,6 +82,26 @@ def published_one_by_one() -> Patch:
     return patch.object(GuardedNodes, "publish", one_by_one)
 
 
+def merged_in_parts() -> Patch:
+    """Of the ledgers that are copied into one, the last is left out."""
+    few = staging_commit._few
+
+    def some(staged: Any) -> Any:
+        return [group[: max(1, len(group) - 1)] for group in few(staged)]
+
+    return patch.object(staging_commit, "_few", some)
+
+
+def merged_with_the_places_that_records_had() -> Patch:
+    """Copied records keep the positions that they had in their own ledgers."""
+    stamp = restamping.restamped
+
+    def in_place(entry: bytes, *, position: int, txid: int | None) -> Any:
+        return stamp(entry, position=1, txid=txid)
+
+    return patch.object(staging, "restamped", in_place)
+
+
 def aborted_though_it_is_published() -> Patch:
     """What an aborted batch names is deleted, also if the batch is in the stream."""
     commit = staging_commit.commit_staged
@@ -126,6 +147,8 @@ FLAWS = [
     Flaw(discarded_without_a_mark, WORKLOADS["staging/swept"], 30),
     Flaw(published_in_whatever_version, WORKLOADS["staging/swept"], 30),
     Flaw(published_one_by_one, WORKLOADS["staging/crashes"], 10),
+    Flaw(merged_in_parts, WORKLOADS["staging/merged"], 10),
+    Flaw(merged_with_the_places_that_records_had, WORKLOADS["staging/merged"], 10),
     Flaw(aborted_though_it_is_published, WORKLOADS["staging/lost_answers"], 60),
     Flaw(ledgers_that_nobody_names, WORKLOADS["staging/calm"], 10),
 ]

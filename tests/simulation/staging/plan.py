@@ -22,6 +22,8 @@ class Plan(Setting):
     """That a driver forgets a commit which it was told of: Spark died before it noted it."""
     dies_at_note_chance: float = 0.0
     """That a driver dies right after the entry of a small batch, before the sink's node tells of it."""
+    segments_max: int | None = None
+    """How many segments a transaction takes, and how many a batch is merged into that has more. None: any number."""
     sweeps_at_commits: bool = False
     """Whether ledgers are swept in the very moment at which somebody is about to publish them."""
 
@@ -37,6 +39,13 @@ INLINE = Plan(
     dies_at_note_chance=0.1,
 )
 SWEPT = Plan(sinks=1, writers=0, sweepers=2, sweeps_at_commits=True, inline_chance=0.0)
+MERGED = Plan(
+    {"crash_driver": 2, "stall_driver": 1, "expire_driver": 1, "lose_driver_answers": 2, "crash": 1},
+    segments_max=2,
+    sweepers=2,
+    inline_chance=0.1,
+    forgets_chance=0.5,
+)
 EVERYTHING = Plan(
     {
         "crash_driver": 2,

@@ -95,6 +95,8 @@ async def _prove(world: SinkWorld) -> None:
                 facts = len(seen), seen[-1].dlsn, seen[0].txid, seen[-1].txid
                 told = done.record_count, done.last_dlsn, segment.first_txid, done.last_txid
                 assert facts == told, f"ChainIsSound: segment {lssn} says {told}, and has {facts}"
+                places = [record.position for record in seen]
+                assert places == [*range(1, len(seen) + 1)], f"ChainIsSound: segment {lssn} has records at {places}"
         starts = [(segment.start_sequence_id, segment.completion) for segment in stored.segments.values()]
         for (start, done), (after, _) in itertools.pairwise(starts):
             assert done is not None

@@ -14,6 +14,7 @@ WORKLOADS = workloads(
         lost_answers=plan.LOST_ANSWERS,
         inline=plan.INLINE,
         swept=plan.SWEPT,
+        merged=plan.MERGED,
         everything=plan.EVERYTHING,
     ),
     {},

@@ -11,14 +11,17 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from quire.codec.stream_metadata.sinks import decode_staged
+from quire.errors import RequestTooLarge
 from quire.metadata import Cluster, Create
 from quire.metadata.driver import Op, SessionId, Written
+from quire.stream import staging_commit
 from quire.stream.settings import StreamSettings
 from quire.testing import Simulation
 from quire.types import LedgerId
 from tests.simulation.staging.plan import Plan
 from tests.simulation.streams.world import OneStream
 
+_ANY_NUMBER = 1_000_000
 SETTINGS = StreamSettings(lock_timeout_s=6.0, call_timeout_s=8.0, commit_delay_s=0.005, entry_bytes=60)
 
 
@@ -34,6 +37,7 @@ class SinkWorld(OneStream[Plan]):
         self.told: dict[tuple[str, int], str] = {}  # Batches of which somebody was told that they are in the stream.
         self.next_batch: dict[str, int] = {}  # Where the checkpoint of a sink's query is.
         self.attempt_count = 0
+        self.segments_max = plan.segments_max or _ANY_NUMBER
         self.violations: list[str] = []
         self.dying: asyncio.Queue[str] = asyncio.Queue()  # Drivers that are about to crash, and do nothing more.
         self.settings = replace(
@@ -47,12 +51,17 @@ class SinkWorld(OneStream[Plan]):
             carry_out = self.tree.carry_out
 
             def watched(ops: Sequence[Op], session: SessionId, now_ms: int) -> list[Written | None]:
+                begun = sum(isinstance(op, Create) and op.path.startswith(f"{self.paths.segments}/") for op in ops)
+                if begun > self.segments_max:
+                    self.events["too large"] += 1
+                    raise RequestTooLarge(f"{begun} segments are more than {self.segments_max}")
                 try:
                     return carry_out(ops, session, now_ms)
                 finally:
                     self._look(ops)
 
-            with patch.object(self.tree, "carry_out", watched):
+            few = patch.object(staging_commit, "_SEGMENTS_MAX", self.segments_max)
+            with few, patch.object(self.tree, "carry_out", watched):
                 yield
 
     def _look(self, ops: Sequence[Op]) -> None:
@@ -65,7 +74,8 @@ class SinkWorld(OneStream[Plan]):
         self.published = {segment.ledger_id for segment in segments}
         for attempt, ledgers in self.attempts.items():
             there = ledgers & self.published
-            if there and there != ledgers:
+            # Of what is merged, single ledgers say nothing: records do, in the end.
+            if there and there != ledgers and len(ledgers) <= self.segments_max:
                 self.violations.append(f"NeverHalf: {attempt}: {len(there)} of {len(ledgers)} segments")
 
     def tally(self) -> Counter[str]:

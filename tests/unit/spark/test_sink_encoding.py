@@ -80,13 +80,14 @@ def test_txids_are_all_there() -> None:
         txid_array(pa.array([-1], pa.int64()), "t", last=-5)
 
 
-def test_restamped_records_differ_in_their_txid_only() -> None:
+def test_restamped_records_differ_in_their_places_and_txids_only() -> None:
     payloads = [b"", b"a", b"bb"]
     entry = encode_entry([encode_records(payloads, [1, 2, 3], position=9)])
-    assert restamped(entry, 7) == (encode_records(payloads, [7, 7, 7], position=9), 3)
+    assert restamped(entry, position=9, txid=7) == (encode_records(payloads, [7, 7, 7], position=9), 3, 7, 7)
+    assert restamped(entry, position=70_000) == (encode_records(payloads, [1, 2, 3], position=70_000), 3, 1, 3)
     cut = encode_entry([encode_records(payloads, [1, 2, 3], position=9)[:-1]])
     with pytest.raises(DamagedEntry):
-        restamped(cut, 7)
+        restamped(cut, position=9, txid=7)
 
 
 def test_rows_are_the_same_in_whatever_order_and_however_they_are_split() -> None:

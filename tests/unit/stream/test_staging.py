@@ -1,6 +1,7 @@
 """Staged ledgers: published all at once and once only, or deleted, and never both."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import count
@@ -28,7 +29,7 @@ from quire.errors import (
     StreamSealed,
     TxidOutOfOrder,
 )
-from quire.metadata import MetadataStore
+from quire.metadata import Create, MetadataStore
 from quire.stream import staging, staging_commit
 from quire.stream.context import StreamContext
 from quire.stream.creation import create_stream
@@ -417,25 +418,106 @@ def test_lost_answers_are_found_out() -> None:
     on_stream(check, seeds=3)
 
 
-def test_too_many_segments_are_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def takes_segments(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the metadata store take transactions with so many new segments only."""
+    transaction = MetadataStore.transaction
+
+    async def limited(self: MetadataStore, *ops: Any) -> object:
+        if sum(isinstance(op, Create) and "/ledgers/logrecs" in op.path for op in ops) > most:
+            raise RequestTooLarge("too many operations")
+        return await transaction(self, *ops)
+
+    monkeypatch.setattr(MetadataStore, "transaction", limited)
+
+
+def test_more_segments_than_a_transaction_takes_are_few_before_they_are_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neighbours are copied into one ledger, what is large stays as it is, and the records are where they would be."""
+
     async def check(cluster: StreamCluster, context: StreamContext) -> None:
-        transaction = MetadataStore.transaction
+        words = [f"{part}/{row}" for part in range(100) for row in range(3)]
+        parts = [await staged(context, batch(0), *words[at : at + 3], txid=5 + at) for at in range(0, 300, 3)]
+        large = await staged(context, batch(0), *(letter * 900 for letter in "abc"), txid=600)
+        with monkeypatch.context() as patch:
+            takes_segments(32, patch)
+            done = await commit_staged(context, "s", batch(0), [*parts, large], SETTINGS)
+        assert done.is_new
+        segments = [stored.segment for stored in await cluster.nodes(context, "s").all_segments()]
+        assert 2 < len(segments) <= 32
+        assert segments[-1].ledger_id == large.ledger
+        counts = [segment.completion.record_count for segment in segments if segment.completion is not None]
+        assert [segment.start_sequence_id for segment in segments] == [sum(counts[:at]) for at in range(len(counts))]
+        records = await read(context, 303)
+        assert [record.payload.decode() for record in records] == [*words, *(letter * 900 for letter in "abc")]
+        assert [record.txid for record in records[:300]] == [5 + at for at in range(0, 300, 3) for _ in range(3)]
+        assert [record.position for record in records] == [place for count in counts for place in range(1, count + 1)]
+        assert await ledgers(context) == {segment.ledger_id for segment in segments}
+        assert await staged_names(context.store, context.paths("s")) == ()
 
-        async def refuse(self: MetadataStore, *ops: object) -> object:
-            if len(ops) > 6:
-                raise RequestTooLarge("too many operations")
-            return await transaction(self, *ops)  # type: ignore[arg-type]
+    on_stream(check)
 
+
+def test_records_that_need_another_txid_and_fewer_ledgers_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(cluster: StreamCluster, context: StreamContext) -> None:
+        parts = [await staged(context, batch(0), f"{part}") for part in range(50)]
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append(b"first")
+            highest = writer.last_txid
+        copied: list[int] = []
+        copy = staging.restage
+
+        async def counted(*args: Any) -> StagedSegment:
+            copied.append(len(args[4]))
+            return await copy(*args)
+
+        takes_segments(32, monkeypatch)
+        monkeypatch.setattr(staging_commit, "restage", counted)
+        await commit_staged(context, "s", batch(0), parts, SETTINGS, may_restamp=True)
+        assert sum(copied) == 50
+        records = await read(context, 51)
+        assert [record.payload.decode() for record in records] == ["first", *map(str, range(50))]
+        assert all(record.txid >= highest for record in records)
+
+    on_stream(check)
+
+
+def test_a_store_that_takes_less_than_any_should_is_named_and_nothing_is_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def check(cluster: StreamCluster, context: StreamContext) -> None:
         parts = [await staged(context, batch(0), f"{each}") for each in range(3)]
         with monkeypatch.context() as patch:
-            patch.setattr(MetadataStore, "transaction", refuse)
+            takes_segments(2, patch)
             with pytest.raises(RequestTooLarge, match="has 3 segments") as refused:
                 await commit_staged(context, "s", batch(0), parts, SETTINGS)
-        assert "coalesce" in refused.value.hint
+        assert "--max-txn-ops" in refused.value.hint
         await discard(context, "s", [part.node for part in parts])
         assert await ledgers(context) == set()
 
     on_stream(check)
+
+
+def test_whatever_is_lost_while_ledgers_are_merged_a_batch_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every answer is lost in turn. Then a commit that is cancelled under way leaves nothing that a next one minds."""
+
+    async def check(cluster: StreamCluster, context: StreamContext) -> None:
+        monkeypatch.setattr(staging_commit, "_SEGMENTS_MAX", 2)
+        takes_segments(2, monkeypatch)
+        tree = sim_tree(cluster.cluster)
+        for number in range(12):
+            parts = [await staged(context, batch(number), f"{number}/{part}") for part in range(4)]
+            if number % 3 == 2:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.01 * number):
+                        await commit_staged(context, "s", batch(number), parts, SETTINGS)
+            tree.lose_answers(CLIENT, 1 + number)
+            await commit_staged(context, "s", batch(number), parts, SETTINGS)
+            tree.repair()
+        assert await texts(context, 48) == [f"{number}/{part}" for number in range(12) for part in range(4)]
+        assert await sweep(context, "s", older_than_s=0) == 0
+
+    on_stream(check, seeds=3)
 
 
 def test_a_sealed_stream_and_one_that_is_not_there_take_nothing() -> None:
