@@ -1,7 +1,7 @@
 """What a commit of Spark's does with what tasks sent: publish ledgers, or append an entry.
 
 Spark calls it in a process of its own, which stays for the next batch. So the writer for small batches is kept open
-here, until there was none for a while, and the stream's lock with it.
+here, and the stream's lock with it, until there was no batch for a while or another client waits for the stream.
 """
 
 import atexit
@@ -203,6 +203,9 @@ class _OpenWriter:
     def commit(self, batch: SinkBatch, payloads: Sequence[bytes], txids: Sequence[int] | None) -> Committed:
         return self._access.run(self.sink.commit(batch, payloads, txids))
 
+    def is_wanted(self) -> bool:
+        return self._access.run(self.sink.is_wanted())
+
     def close(self) -> None:
         with self._client:
             self._access.run(self._resources.aclose())
@@ -226,6 +229,9 @@ class _Writers:
             except BaseException:
                 writer.close()
                 raise
+            if writer.is_wanted():
+                writer.close()  # The next batch waits in the same queue, behind those who wait now.
+                return done
             timer = threading.Timer(IDLE_S, self._close_idle, [key, writer])
             timer.daemon = True
             timer.start()

@@ -20,7 +20,15 @@ from quire.codec.stream_metadata.lock import (
     member_sequence,
     members_in_order,
 )
-from quire.errors import LockLost, MetadataUnavailable, NoSuchNode, NoSuchStream, SessionExpired, StreamOwned
+from quire.errors import (
+    LockLost,
+    MetadataUnavailable,
+    NoSuchNode,
+    NoSuchStream,
+    SessionExpired,
+    StreamOwned,
+    Unavailable,
+)
 from quire.metadata import HeldLock, MetadataStore, SessionId
 from quire.metadata.locks import hold_place, queue_of
 from quire.metadata.paths import join
@@ -44,6 +52,15 @@ class StreamMembers:
     def queue(self, names: Iterable[str]) -> list[str]:
         """In the order of their numbers. What bears none can never hold the lock, so nobody waits for it."""
         return [name for name in members_in_order(names) if member_sequence(name) is not None]
+
+
+async def others_wait(store: MetadataStore, path: str) -> bool:
+    """Whether somebody waits for the lock at `path`, which is held. What cannot be told now is told later: no."""
+    try:
+        names = (await store.children(path)).names
+    except (NoSuchNode, SessionExpired, Unavailable):
+        return False
+    return sum(member_sequence(name) is not None for name in names) > 1
 
 
 def hold_stream_lock(

@@ -22,6 +22,7 @@ from quire.codec.stream.sink_tags import encode_sink_tag
 from quire.codec.stream_metadata.sinks import SinkBatch, SinkState, encode_sink
 from quire.errors import AppendCancelled, NodeExists, NoSuchNode, QuireError, VersionConflict
 from quire.stream.context import StreamContext
+from quire.stream.lock import others_wait
 from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
 from quire.stream.record_queue import TrackedCall
@@ -66,6 +67,10 @@ class InlineSink:
     def is_over(self) -> bool:
         """Whether it takes no more batches: open another one."""
         return self._in_doubt is not None or self._writer.problem is not None or self._writer.is_closed
+
+    async def is_wanted(self) -> bool:
+        """Whether another client waits for the stream. Close this one then: batches may come for ever."""
+        return await others_wait(self._context.store, self._paths.lock)
 
     async def commit(self, batch: SinkBatch, payloads: Sequence[bytes], txids: Sequence[int] | None) -> Committed:
         """Append a batch as one entry, unless it is there. Without txids all records get the time in milliseconds.

@@ -122,6 +122,25 @@ def test_a_batch_that_is_too_large_for_an_entry_is_refused() -> None:
     on_stream(check)
 
 
+def test_a_sink_can_tell_that_another_client_waits_for_its_stream() -> None:
+    async def check(cluster: StreamCluster, context: StreamContext) -> None:
+        async def write() -> None:
+            async with open_stream_writer(context, "s", SETTINGS) as writer:
+                await writer.append(b"at last")
+
+        async with open_inline_sink(context, "s", SETTINGS) as sink:
+            await sink.commit(batch(0), [b"a"], None)
+            assert not await sink.is_wanted()
+            other = asyncio.create_task(write())
+            async with asyncio.timeout(60), context.store.watch_children(context.paths("s").lock) as queue:
+                while not await sink.is_wanted():
+                    await queue.wait_changed()
+        await other
+        assert await texts(context, 2) == ["a", "at last"]
+
+    on_stream(check)
+
+
 def test_tags_are_read_for_as_long_as_it_takes_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Method: a writer left two batches of which the node does not tell. To read their tags takes longer than a commit
     may, and the commit that does so fails in the end; the next one has nothing left to read.
