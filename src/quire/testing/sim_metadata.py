@@ -12,8 +12,8 @@ Only clients that run in tasks of `SimHost.spawn` have a name; all others are ou
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, NoReturn
 
 from quire.errors import InvariantBroken, MetadataOutcomeUnknown, MetadataUnavailable, QuireError
@@ -51,6 +51,7 @@ class SimTree(MemoryTree):
         self._to_lose: dict[str, int] = {}
         self._to_delay: dict[str, list[_Delay]] = {}
         self._late: dict[SessionId, list[_Late]] = {}
+        self.late: Counter[str] = Counter()  # What became of writes that came late.
         self._abandoned: set[SessionId] = set()
         memory._shared[name] = self  # In place of the plain tree that the first handle would make.
 
@@ -140,8 +141,11 @@ class SimTree(MemoryTree):
     def _delay(self, delay: _Delay, ops: list[Op], session: SessionId, now_ms: int) -> None:
         def land() -> None:
             late.remove(write)
-            with suppress(QuireError):  # Something stands against it, or the session is over.
+            try:
                 self.carry_out(ops, session, now_ms)
+                self.late["late and done"] += 1
+            except QuireError:  # Something stands against it, or the session is over.
+                self.late["late and refused"] += 1
 
         late = self._late.setdefault(session, [])
         timer = asyncio.get_running_loop().call_later(delay.seconds, land)
@@ -153,6 +157,8 @@ class SimTree(MemoryTree):
             write.timer.cancel()
             if write.is_first:
                 write.land()
+            else:
+                self.late["late and void"] += 1
         self._late.pop(session, None)
 
 

@@ -4,7 +4,6 @@ The history of a stream learns of its segments here, at the very moment at which
 so that the proof can read purged segments.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from unittest.mock import patch
 
 from quire.codec.stream_metadata.segment import decode_segment, lssn_of_name
 from quire.codec.stream_metadata.tree import StreamPaths
-from quire.errors import MetadataOutcomeUnknown, QuireError
+from quire.errors import MetadataOutcomeUnknown
 from quire.metadata import Create, Delete, Set
 from quire.metadata.driver import Op, SessionId, Written
 from quire.testing.sim_metadata import SimTree
@@ -30,7 +29,7 @@ class MetadataChanges:
     def __init__(self, tree: SimTree, paths: StreamPaths, history: StreamHistory) -> None:
         self._tree, self._paths, self._history = tree, paths, history
         self._commit, self._carry_out = tree.commit, tree.carry_out
-        self._fates: dict[str, list[tuple[Fate, float]]] = {}
+        self._fates: dict[str, list[tuple[Fate, float, bool]]] = {}
         self._current: dict[Lssn, str] = {}  # The name of each segment's node.
         self.deleted: dict[str, bytes] = {}
         self.met: Counter[str] = Counter()  # How often requests for the stream were lost or late.
@@ -42,15 +41,15 @@ class MetadataChanges:
 
     def lose_requests(self, host: str, count: int) -> None:
         """The next changes of the stream that a host asks for do not happen, and it is told that nobody knows."""
-        self._fates.setdefault(host, []).extend([("lost", 0.0)] * count)
+        self._fates.setdefault(host, []).extend([("lost", 0.0, False)] * count)
 
-    def delay_requests(self, host: str, count: int, seconds: float) -> None:
-        """They happen later, if nothing stands against them then."""
-        self._fates.setdefault(host, []).extend([("late", seconds)] * count)
+    def delay_requests(self, host: str, count: int, seconds: float, *, is_first: bool) -> None:
+        """They happen later, if nothing stands against them then: see `SimTree.delay_writes`."""
+        self._fates.setdefault(host, []).extend([("late", seconds, is_first)] * count)
 
     def stop_behind(self, host: str, seconds: float) -> None:
         """The next change of the stream that a host asks for happens. Then it stands still while its session ends."""
-        self._fates.setdefault(host, []).append(("last", seconds))
+        self._fates.setdefault(host, []).append(("last", seconds, False))
 
     def repair(self) -> None:
         self._fates.clear()
@@ -59,28 +58,21 @@ class MetadataChanges:
         host = current_host_name() or ""
         fates = self._fates.get(host)
         if fates and any(op.path.startswith(self._paths.root) for op in ops):
-            fate, seconds = fates.pop(0)
+            fate, seconds, is_first = fates.pop(0)
             self.met[fate] += 1
             if fate == "last":
-                written = self._apply(ops, session, now_ms, self._commit)
+                written = self._commit(ops, session, now_ms)
                 self._tree.stall(host, seconds)
                 self._tree.expire(session)
                 return written
-            if fate == "late":
-                asyncio.get_running_loop().call_later(seconds, self._apply_late, list(ops), session, now_ms)
-            raise MetadataOutcomeUnknown(f"the request to the metadata tree is {fate} (simulated)")
+            if fate == "lost":
+                raise MetadataOutcomeUnknown("the request to the metadata tree is lost (simulated)")
+            self._tree.delay_writes(host, 1, seconds, is_first=is_first)
         try:
             return self._commit(ops, session, now_ms)
         except MetadataOutcomeUnknown:
             self.met["answer lost"] += any(op.path.startswith(self._paths.root) for op in ops)
             raise
-
-    def _apply_late(self, ops: list[Op], session: SessionId, now_ms: int) -> None:
-        try:
-            self._tree.carry_out(ops, session, now_ms)
-            self.met["late and done"] += 1
-        except QuireError:
-            self.met["late and refused"] += 1
 
     def carry_out(self, ops: Sequence[Op], session: SessionId, now_ms: int) -> list[Written | None]:
         doomed = {op.path: entry.data for op in ops if isinstance(op, Delete) and (entry := self._tree.find(op.path))}

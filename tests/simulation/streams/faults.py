@@ -49,7 +49,7 @@ async def wreak_on(
         case ["lose", _, "requests"]:
             changes.lose_requests(name, rng.randrange(1, 3))
         case ["delay", _, "requests"]:
-            changes.delay_requests(name, rng.randrange(1, 3), rng.random() * 0.4)
+            changes.delay_requests(name, rng.randrange(1, 3), rng.random() * 0.4, is_first=rng.random() < 0.5)
         case ["stop", _]:
             changes.stop_behind(name, rng.choice([0.5, 1.0, 2.0]))
         case ["crash", _]:

@@ -73,7 +73,7 @@ def segments_listed_behind_the_claim() -> Patch:
         for stored in [known for known in self._known if known.segment.completion is None]:
             await self._recover(stored, password)
         txids = [done.segment.completion.last_txid for done in self._known if done.segment.completion is not None]
-        return max([self._guarded.max_txid, *txids])
+        return int(max([self._guarded.max_txid, *txids]))
 
     return patch.object(StreamSegments, "recover", recover)
 

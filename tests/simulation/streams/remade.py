@@ -74,7 +74,7 @@ async def _wreak(world: RemadeWorld, kind: str) -> None:
         world.events[kind] += 1
         isolate(world, world.rng.choice(writers), world.rng.choice([1.0, 4.5]))
     elif "_writer" in kind:
-        await wreak_on(world, kind, writers, _write, answers_max=2, back_within_s=0.5)  # type: ignore[arg-type]
+        await wreak_on(world, kind, writers, _write, answers_max=2, back_within_s=0.5)
     else:
         await faults.wreak(world, kind)
 

@@ -98,7 +98,7 @@ class OneStream(World[PlanT]):
             await asyncio.wait(self.restarting)
 
     def tally(self) -> Counter[str]:
-        return self.events + self.changes.met
+        return self.events + self.changes.met + self.tree.late
 
 
 class StreamWorld(OneStream[Plan]):
