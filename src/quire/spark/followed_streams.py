@@ -75,7 +75,7 @@ class FollowedStreams:
         plans: dict[str, StreamPlan] = {}
 
         async def look(stream: str) -> None:
-            plan = await self._plan(stream)
+            plan = await self._plan(stream, ends[stream].identity)
             if plan is not None:
                 plans[stream] = plan
                 ranges[stream] = (await self._begin(plan, began.get(stream)), ends[stream].place)
@@ -97,7 +97,7 @@ class FollowedStreams:
         """What a batch reads."""
 
         async def look(stream: str) -> list[Piece]:
-            plan = await self._plan(stream)
+            plan = await self._plan(stream, ends[stream].identity)
             if plan is None:
                 return []
             begin, skip = await self._begin(plan, began.get(stream)), not self._options.fail_on_data_loss
@@ -108,10 +108,12 @@ class FollowedStreams:
 
     # --- One stream
 
-    async def _plan(self, stream: str) -> StreamPlan | None:
-        """None for a stream that was deleted, if that is no error."""
+    async def _plan(self, stream: str, identity: str | None = None) -> StreamPlan | None:
+        """None for a stream that was deleted, if that is no error. With `identity`, of that stream only: the place where
+        a batch ends means nothing in another one.
+        """
         try:
-            return await StreamPlan.of(self.namespace, stream)
+            return await StreamPlan.of(self.namespace, stream, identity)
         except NoSuchStream as error:
             if self._options.fail_on_data_loss:
                 raise NoSuchStream(

@@ -133,6 +133,10 @@ def test_a_stream_that_was_made_again_is_not_taken_for_the_one_that_was_read() -
             again = await lenient.admitted(began, ends, None)
             assert again == ends
             assert ranges(await lenient.pieces(began, ends))[0][0] == place(1, 0)
+            # A batch in which the stream was met for the first time, and which is planned again after a restart.
+            with pytest.raises(NoSuchStream, match="was deleted"):
+                await strict.pieces({}, began)
+            assert await lenient.pieces({}, began) == []
             await world.stream.fill(5, per_entry=1)
         strict_options = SourceOptions.parse({"uri": "file:x", "stream": "s"})
         async with aclosing(_windows(namespace_of(world), pieces, strict_options)) as windows:
