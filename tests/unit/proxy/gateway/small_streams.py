@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from starlette.types import ASGIApp
+
 from quire.codec.stream.records import LogRecord
 from quire.errors import HandleClosed, NoSuchStream, PositionTruncated, StreamOwned, StreamSealed
 from quire.proxy.gateway import Gateway, GatewaySettings
@@ -249,7 +251,7 @@ class Answer(NamedTuple):
 class Call:
     """One request. Its body comes in pieces, as `send` and `leave` say; what is answered so far can be looked at."""
 
-    def __init__(self, gateway: Gateway, method: str, path: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, application: ASGIApp, method: str, path: str, headers: Mapping[str, str]) -> None:
         raw_path, _, query = path.partition("?")
         scope = {
             "type": "http",
@@ -265,7 +267,7 @@ class Call:
         self._incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.status, self.headers, self.body = 0, dict[str, str](), b""
         self.is_complete = False
-        self.task = asyncio.create_task(gateway.application(scope, self._incoming.get, self._on_sent))
+        self.task: asyncio.Future[None] = asyncio.ensure_future(application(scope, self._incoming.get, self._on_sent))
 
     async def _on_sent(self, message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -301,7 +303,7 @@ class SmallGateway:
 
     def begin(self, method: str, path: str, **headers: str) -> Call:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return Call(self.gateway, method, f"/v1/default/streams{path}", named)
+        return Call(self.gateway.application, method, f"/v1/default/streams{path}", named)
 
     async def __call__(self, method: str, path: str, body: object = b"", **headers: str) -> Answer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()

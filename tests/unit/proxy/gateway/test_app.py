@@ -13,7 +13,7 @@ from tests.unit.proxy.gateway.test_events import parsed
 
 from quire.errors import DamagedEntry, InvariantBroken
 from quire.proxy.gateway import GatewaySettings
-from quire.proxy.gateway.app import paths
+from quire.proxy.gateway.app import gateway_app, paths
 from quire.proxy.gateway.handlers import Handlers
 from quire.proxy.gateway.limits import BODY_BYTES_MAX, RECORD_BYTES_MAX
 from quire.proxy.gateway.openapi import description
@@ -41,6 +41,22 @@ def refused(body: Any, code: str) -> None:
     assert set(body) >= {"code", "message", "hint", "applied", "retry_after_ms"}
 
 
+# --- Strangers
+
+
+def test_the_application_for_other_servers_takes_no_requests_of_strangers_either() -> None:
+    async def work(call: SmallGateway) -> None:
+        application = gateway_app({"default": call.client}, hosts=["streams.example"])
+        for host, status in (("streams.example", 200), ("10.0.0.5:80", 200), ("evil.example", 403)):
+            request = Call(application, "GET", "/v1/default/streams", {"host": host})
+            request.send(b"")
+            answer = await request.answer()
+            assert answer.status == status, host
+        refused(answer.json, "HOST_NOT_ALLOWED")
+
+    run(work)
+
+
 # --- The description
 
 
@@ -58,7 +74,7 @@ def test_every_path_and_method_is_described() -> None:
 
 def test_the_description_is_served() -> None:
     async def work(call: SmallGateway) -> None:
-        request = Call(call.gateway, "GET", "/v1/openapi.json", {})
+        request = Call(call.gateway.application, "GET", "/v1/openapi.json", {})
         request.send(b"")
         assert (await request.answer()).json == description()
 
@@ -372,7 +388,7 @@ def test_positions_are_kept_under_names() -> None:
 )
 def test_what_is_not_there_or_malformed_is_told_in_one_form(method: str, path: str, status: int) -> None:
     async def work(call: SmallGateway) -> None:
-        request = Call(call.gateway, method, path, {})
+        request = Call(call.gateway.application, method, path, {})
         request.send(b"")
         answer = await request.answer()
         assert answer.status == status
