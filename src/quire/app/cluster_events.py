@@ -36,6 +36,8 @@ class ServiceShown:
     pid: int | None
     log: str
     problem: str | None = None
+    gateway: str | None = None
+    """The URL at which this proxy serves HTTP to clients."""
 
 
 @dataclass(frozen=True, slots=True)

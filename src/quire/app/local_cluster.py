@@ -320,7 +320,17 @@ class _Supervisor:
 def _shown(keeper: ServiceKeeper) -> ServiceShown:
     state = keeper.state
     pid = None if state.process is None else state.process.pid
-    return ServiceShown(state.name, state.kind, state.state, state.address, state.admin, pid, state.log, state.problem)
+    return ServiceShown(
+        state.name,
+        state.kind,
+        state.state,
+        state.address,
+        state.admin,
+        pid,
+        state.log,
+        state.problem,
+        keeper.gateway,
+    )
 
 
 def _logged(folder: DataFolder, tell: Tell) -> Callable[[ClusterEvent], None]:

@@ -66,6 +66,8 @@ class ServiceKeeper:
         self.hint = ""
         self.settled = asyncio.Event()
         """The first start has succeeded, or failed: then nobody is told but who waits for this."""
+        self.gateway: str | None = None
+        """Where it serves HTTP to clients, if it does."""
         self._policy = policy or RestartPolicy()
         self._process: subprocess.Popen[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -177,6 +179,7 @@ class ServiceKeeper:
                 case "admin.listening":
                     self._admin = f"{event.get('host')}:{event.get('port')}"
                 case "bookie.serving" | "proxy.serving" | "autorecovery.serving":
+                    self.gateway = event.get("gateway")
                     self._on_serving(str(event.get("address")), str(event.get("mode", "writable")))
                 case "bookie.mode":
                     self._on_mode(str(event.get("mode")), event.get("reasons"))

@@ -140,6 +140,11 @@ class Lines:
             if service.problem is not None:
                 self._line(f"[yellow]{service.name}:[/] {escape(service.problem)}")
         self._line(f"URI       [bold]{escape(event.uri)}[/]")
+        if event.direct_uri != event.uri:
+            self._line(f"Direct    {escape(event.direct_uri)}   [dim]past the proxies[/]")
+        for service in event.services:
+            if service.gateway is not None:
+                self._line(f"Gateway   {service.gateway}")
         # Commands find the cluster in the folder that has its data folder, and nowhere else.
         is_default = os.path.realpath(event.data) == os.path.realpath(FOLDER)
         uri, data = ("", "") if is_default else (f" --uri {event.uri}", f" --data {shlex.quote(event.data)}")
@@ -171,10 +176,10 @@ def counted(services: Sequence[ServiceShown]) -> str:
 
 def service_table(services: Sequence[ServiceShown]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="dim", show_edge=False)
-    for heading in ("service", "state", "address", "process", "log"):
+    for heading in ("service", "state", "address", "http", "process", "log"):
         table.add_column(heading, justify="right" if heading == "process" else "left", overflow="fold")
     for each in services:
         process = "" if each.pid is None else str(each.pid)
         log = escape(shown_path(each.log))
-        table.add_row(each.name, coloured_state(each.state), each.address or "", process, log)
+        table.add_row(each.name, coloured_state(each.state), each.address or "", each.admin or "", process, log)
     return table
