@@ -42,7 +42,7 @@ FOR_THE_PARTS: dict[type, set[str]] = {
         *("on_lock_taken", "is_closed"),
         *("append_tracked", "append_control", "epoch", "give_up", "problem"),  # For write proxies.
     },
-    StreamReader: {"on_lock_lost", "lock"},
+    StreamReader: {"on_lock_lost", "lock", "has_reached"},
     LedgerClient: {
         "replacement",
         "keeps_placement",

@@ -20,14 +20,13 @@ from quire.errors import QuireError, StreamSealed
 from quire.runtime import LocalNetwork
 from quire.stream.namespace import Namespace
 from quire.stream.positions import parse_position
-from quire.stream.reader import StreamReader
+from quire.stream.reader import LOOK_S, StreamReader
 from quire.stream.start import Start, Time, Txid
 from quire.types import DLSN
 
 app = typer.Typer()
 
 _BATCH_MAX: Final = 10_000
-_LOOK_S: Final = 0.02  # How often a reader that waits is asked whether it is at the end.
 
 
 @app.command(
@@ -69,7 +68,7 @@ def read(
                 left = limit
                 while left > 0 and not end.is_reached(reader):
                     try:
-                        records = await reader.read_many(min(left, _BATCH_MAX), timeout_s=_LOOK_S)
+                        records = await reader.read_many(min(left, _BATCH_MAX), timeout_s=LOOK_S)
                     except StreamSealed:
                         break
                     wanted = list(takewhile(end.is_behind, records))
@@ -92,11 +91,7 @@ class _End(NamedTuple):
         return record.dlsn < self.place and (self.txid is None or record.txid < self.txid)
 
     def is_reached(self, reader: StreamReader) -> bool:
-        """Control records may be between the last record and the end: a reader passes them without a word. In the
-        segment that is being written it has all that was confirmed when it says that it waits for more.
-        """
-        at = reader.position
-        return at >= self.place or (at.lssn == self.place.lssn and reader.statistics().at_tail)
+        return reader.has_reached(self.place)
 
 
 async def _end(client: Client, name: str, until: Start) -> _End:

@@ -4,8 +4,9 @@
         async for record in reader: ...                  # one at a time
         async for batch in reader.batches(): ...         # as many as come together: costs little for each
         records = await reader.read_many(100, timeout_s=1.0)
+    async for record in reader.read_to_end(): ...    # those that are there now, and no more
 
-Iteration ends when the stream is sealed, and never otherwise.
+Iteration over a reader or its batches ends when the stream is sealed, and never otherwise.
 
 Invariants:
   InOrder           records come in the order of their DLSNs, without gaps or repeats, whatever becomes of the writer.
@@ -15,10 +16,10 @@ Invariants:
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import Protocol, Self
+from typing import Final, Protocol, Self, TypeAlias
 
 from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.names import stream_name
@@ -37,6 +38,8 @@ from quire.stream.settings import StreamSettings
 from quire.stream.start import Places, Start, Txid
 from quire.stream.subscriptions import Subscriptions
 from quire.types import DLSN
+
+LOOK_S: Final = 0.02  # How often a reader that is to stop at an end, and waits, looks whether it is there.
 
 
 class RunSource(Protocol):
@@ -67,6 +70,9 @@ class ReaderLock(Protocol):
     async def wait_lost(self) -> None: ...
 
 
+FindEnd: TypeAlias = Callable[[], Awaitable[DLSN]]
+
+
 class Commit(Protocol):
     """Stores the position of a reader under its name, and returns what is stored then."""
 
@@ -88,8 +94,11 @@ class StreamReader:
         txid_min: int | None,
         commit: Commit | None,
         lock: ReaderLock | None,
+        find_end: FindEnd,
     ) -> None:
         self.stream = stream
+        self.find_end = find_end
+        """Where the stream ends now."""
         self._source, self._ahead, self._settings = source, ahead, settings
         self._metrics, self._commit, self._lock = metrics, commit, lock
         self._decoder = Decoder(
@@ -127,6 +136,36 @@ class StreamReader:
             except StopAsyncIteration:
                 return
             yield self._take(len(self._batch))
+
+    async def read_to_end(self) -> AsyncGenerator[LogRecord]:
+        """The records up to what is the end of the stream when the first one is asked for. So this ends, also while
+        others go on writing. The next record of the reader is the one behind that end. Raises what `__anext__` raises.
+
+        A writer that was killed may not have shown its last records to readers: they are there once another one opened
+        the stream.
+        """
+        end = await self.find_end()
+        while True:
+            while self._next < len(self._batch):
+                if self._batch[self._next].dlsn >= end:
+                    return
+                yield await anext(self)
+            self._check_open()
+            if self.has_reached(end):
+                return
+            try:
+                await self._fill(LOOK_S)
+            except StopAsyncIteration:
+                return
+
+    def has_reached(self, end: DLSN) -> bool:
+        """Whether nothing that is to come is before `end`, of a reader that has given all it has.
+
+        Control records may be between the last record and the end: a reader passes them without a word. In the segment
+        that is being written it has all that was confirmed when it says that it waits for more.
+        """
+        at = self.position
+        return at >= end or (at.lssn == end.lssn and self.statistics().at_tail)
 
     async def read_many(self, max_records: int, *, timeout_s: float = math.inf) -> list[LogRecord]:
         """Between one and `max_records`, as soon as there is any; none if `timeout_s` passes before.
@@ -325,6 +364,11 @@ async def open_stream_reader(
             skip_at_first=not isinstance(begin, DLSN),
         )
         ahead = await stack.enter_async_context(ReadAhead(source.runs(), bytes_max=source.ready_bytes_max))
+
+        async def find_end() -> DLSN:
+            async with open_stream_reader(context, stream, settings, start="latest") as other:
+                return other.position
+
         reader = StreamReader(
             name,
             source,
@@ -335,6 +379,7 @@ async def open_stream_reader(
             txid_min=begin.value if isinstance(begin, Txid) else None,
             commit=None if subscription is None else partial(subscriptions.commit, subscription, lock=lock),
             lock=lock,
+            find_end=find_end,
         )
         stack.callback(reader.close)
         stack.enter_context(context.metrics.open(context.metrics.readers))

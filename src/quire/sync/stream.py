@@ -22,6 +22,7 @@ from quire.stream import reader as async_reader
 from quire.stream import writer as async_writer
 from quire.stream.decoding import place_after
 from quire.stream.info import StreamInfo
+from quire.stream.reader import LOOK_S
 from quire.stream.reader_statistics import StreamReaderStatistics
 from quire.stream.settings import StreamOverrides, StreamSettings
 from quire.stream.start import Start, Txid
@@ -131,6 +132,27 @@ class StreamReader(Handle):
                     return
                 batch = self._take(_ALL)
             yield batch
+
+    def read_to_end(self) -> Generator[LogRecord]:
+        end = self._call(self._reader.find_end, is_wait=True)
+        while True:
+            self._thread.check_process()
+            with self._turn:
+                self._fill_towards_end(end)
+                if self._next >= len(self._batch) or self._batch[self._next].dlsn >= end:
+                    return
+                (record,) = self._take(1)
+            yield record
+
+    def _fill_towards_end(self, end: DLSN) -> None:
+        """Return once there are records in the batch, or when there are none to come before `end`."""
+        while self._next >= len(self._batch) or self._is_stale():
+            if self._ask(lambda: self._reader.has_reached(end)):
+                return
+            try:
+                self._fill(LOOK_S)
+            except StreamSealed:
+                return
 
     def read_many(self, max_records: int, *, timeout_s: float = math.inf) -> list[LogRecord]:
         if max_records < 1 or not timeout_s >= 0:

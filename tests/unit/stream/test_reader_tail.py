@@ -368,3 +368,42 @@ def test_what_is_told_of_a_reader_is_true() -> None:
             assert told.entries == 5, "three of records, one of control records, one of the next segment"
 
     on_stream(check)
+
+
+def test_a_reader_stops_at_the_end_as_of_now_and_goes_on_behind_it() -> None:
+    """Method: the end is behind a control record, in a segment that grows while it is read; then again, and again in
+    an empty rest; then the stream is sealed.
+    """
+
+    async def check(world: ReaderWorld) -> None:
+        first = await world.stream.begin()
+        await first.append(b"a", b"b")
+        await first.complete()
+        second = await world.stream.begin()
+        await second.append(b"c")
+        await second.control()
+        async with world.open() as reader:
+            found = []
+            async for record in reader.read_to_end():
+                found.append(record.payload)
+                if record.payload == b"a":
+                    await second.append(b"d")
+                    await second.control()
+            assert found == [b"a", b"b", b"c"], "d came later"
+            assert [record.payload async for record in reader.read_to_end()] == [b"d"]
+            assert [record.payload async for record in reader.read_to_end()] == []
+            await second.append(b"e")
+            await second.end_of_stream()
+            await second.complete()
+            assert [record.payload async for record in reader.read_to_end()] == [b"e"]
+            assert [record.payload async for record in reader] == []
+
+    on_stream(check, seeds=5)
+
+
+def test_a_stream_without_records_is_read_to_its_end_at_once() -> None:
+    async def check(world: ReaderWorld) -> None:
+        async with world.open() as reader:
+            assert [record async for record in reader.read_to_end()] == []
+
+    on_stream(check)

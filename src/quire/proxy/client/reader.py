@@ -96,6 +96,24 @@ async def open_remote_reader(
         txid_min = start.value if isinstance(start, Txid) else None
         if txid_min is not None and subscription is not None and await positions.read(subscription) is not None:
             txid_min = None  # It goes on where it was, whatever the txids are there.
+
+        async def find_end() -> DLSN:
+            opening = open_remote_reader(
+                transport,
+                hosts,
+                requests,
+                client,
+                metrics,
+                stream,
+                settings,
+                start="latest",
+                subscription=None,
+                exclusive=False,
+                skip_truncated=False,
+            )
+            async with opening as other:
+                return other.position
+
         reader = StreamReader(
             stream,
             source,
@@ -106,6 +124,7 @@ async def open_remote_reader(
             txid_min=txid_min,
             commit=None if subscription is None else partial(positions.commit, subscription, source, lock),
             lock=lock,
+            find_end=find_end,
         )
         stack.callback(reader.close)
         stack.enter_context(metrics.open(metrics.readers))
