@@ -20,8 +20,8 @@ class LossyDataSource(QuireDataSource):
         return "quire_lossy"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        writer = stream_writer(self.options, schema, overwrite)
-        return LossyWriter(writer, dict(self.options))
+        sinks = {name: value for name, value in self.options.items() if name not in ("loss", "lossbatch", "lossfolder")}
+        return LossyWriter(stream_writer(sinks, schema, overwrite), dict(self.options))
 
 
 class LossyWriter(QuireStreamWriter):
