@@ -310,6 +310,33 @@ def test_a_flipped_bit_is_never_a_missing_entry(seed: int) -> None:
     simulate(seed, main)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_bookie_listens_when_it_can_answer(seed: int) -> None:
+    """Until then clients are refused, as if there were no bookie: none is let in and closed, or left waiting."""
+
+    async def main(sim: Simulation) -> None:
+        async with sim_cluster(sim) as cluster:
+            bookie = SimBookie(sim, "b1", cluster)
+            bookie.host.disk.faults.latency_by_operation_s["sync"] = (0.01, 0.1)
+            starting = asyncio.create_task(bookie.start())
+            runtime, refused = sim.host("client").runtime, 0
+            while True:
+                try:
+                    channel = await BookieChannel.connect(runtime, "b1", bookie.settings.port, SETTINGS)
+                    break
+                except BookieUnavailable:
+                    refused += 1
+                    await asyncio.sleep(0.001)
+            async with channel:
+                with pytest.raises(NoSuchLedger):
+                    await channel.read(LedgerId(99), EntryId(0), version=3)
+            assert refused > 10
+            await starting
+            await bookie.stop()
+
+    simulate(seed, main)
+
+
 async def flip(sim: Simulation, bookie: SimBookie) -> None:
     disk = bookie.host.disk
     kinds: dict[str, list[str]] = {}

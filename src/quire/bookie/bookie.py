@@ -4,7 +4,8 @@
         await bookie.wait_failed()
 
 The order at the start: nobody else in the folders, then cookies, then the storage with everything it acknowledged, then
-(after damage) limbo, and only then clients. While it starts, a bookie closes connections as they come. At the end the
+(after damage) limbo, and only then clients. The port is taken at once, so that a start that cannot have it is a short
+one; it is listened on when there is somebody to answer, and the cluster hears of the bookie after that. At the end the
 registration goes first, so that nobody chooses this bookie any more, then clients, then the storage.
 
 Invariants:
@@ -34,7 +35,7 @@ from quire.bookie.identity import (
 )
 from quire.bookie.integrity import Limbo, settle_damage
 from quire.bookie.ledger_storage import LedgerStorage, OpenIndex
-from quire.bookie.measures import measure, measure_garbage, measure_space
+from quire.bookie.measures import measure, measure_connections, measure_garbage, measure_space
 from quire.bookie.metrics import READONLY, UNREGISTERED, WRITABLE, BookieMetrics
 from quire.bookie.moved_ledgers import MovedLedgers
 from quire.bookie.reserve import SpaceReserve
@@ -46,6 +47,7 @@ from quire.errors import BookieFailed, DiskFull, SessionExpired, Unavailable, Wr
 from quire.metadata import Cluster, Registration
 from quire.protocol.space import FolderSpace, SpaceMode
 from quire.runtime import OsDisk, Runtime
+from quire.runtime.descriptors import is_shortage
 from quire.telemetry.events import logger
 from quire.types import BookieId, bookie_id
 from quire.values import dataclass
@@ -142,9 +144,10 @@ class Bookie:
         runtime = self._runtime
         stack.callback(lambda: self.metrics.status.__setattr__("value", UNREGISTERED))
         await stack.enter_async_context(hold_folders(runtime, folders))
-        server = await runtime.network.serve(settings.host, settings.port, self._accept)
+        server = await runtime.network.serve(settings.host, settings.port, self._accept, silent=True)
         stack.push_async_callback(server.aclose, grace_s=0.0)
         self.address = server.address
+        measure_connections(self.metrics, server)
         self.bookie_id = settings.bookie_id or await stored_bookie_id(runtime.disk, folders.data) or self._own_name()
         self.identity = await prove_identity(
             runtime, folders, cluster.bookies, bookie_id=self.bookie_id, instance_id=await cluster.instance_id()
@@ -167,7 +170,6 @@ class Bookie:
         )
         self.service.mode = self._space.mode
         measure_space(self.metrics, self._space, self.service)
-        self._is_ready = True
         self._garbage = GarbageCollector(
             storage,
             cluster.ledgers,
@@ -186,6 +188,8 @@ class Bookie:
         if storage.table.has_limbo:
             self._run(stack, Limbo(storage, cluster, runtime, self.bookie_id).run(), "limbo")
         await self._serve_admin(stack)
+        await server.listen()
+        self._is_ready = True
         await self._register(stack)
         stack.callback(self._stop_serving)
         _LOG.info(
@@ -227,7 +231,7 @@ class Bookie:
         return bookie_id(f"{self.settings.advertised_host or self.address[0]}:{self.address[1]}")
 
     def _accept(self) -> asyncio.BaseProtocol:
-        return BookieConnection(self.service, self._tls) if self._is_ready else _Closing()
+        return BookieConnection(self.service, self._tls)
 
     async def _serve_admin(self, stack: AsyncExitStack) -> None:
         if self.settings.admin_address is not None:
@@ -312,6 +316,11 @@ class Bookie:
         """Return never; raise why the bookie cannot go on."""
         await self._failed.wait()
         error = self.failure
+        if isinstance(error, OSError) and is_shortage(error):
+            raise BookieFailed(
+                f"bookie {self.bookie_id!r} stopped, since it could open no more files: {error}",
+                hint="Nothing that was acknowledged is lost. Raise the limit of open files, then start it again.",
+            ) from error
         if isinstance(error, OSError):
             raise BookieFailed(
                 f"bookie {self.bookie_id!r} stopped, since its disk failed: {error}",
@@ -389,13 +398,6 @@ class Bookie:
             raise _start_error(error, self.settings.folders) from error
         await mark_clean(self._runtime.disk, self.settings.folders)
         _LOG.info("bookie.stopped", bookie_id=self.bookie_id)
-
-
-class _Closing(asyncio.Protocol):
-    """What a client meets while the bookie is not ready."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -9,6 +9,7 @@ from quire.bookie.metrics import BookieMetrics, JournalMetrics
 from quire.bookie.service import BookieService
 from quire.bookie.space import SpaceWatch
 from quire.protocol.space import SpaceMode
+from quire.runtime import Server
 
 
 def measure(metrics: BookieMetrics, storage: LedgerStorage, service: BookieService) -> None:
@@ -31,6 +32,12 @@ def measure(metrics: BookieMetrics, storage: LedgerStorage, service: BookieServi
     metrics.requests.reads_in_progress.read = lambda: service.reads.queued
     metrics.gc.entry_logs.read = lambda: len(storage.logs.usage())
     metrics.gc.log_bytes.read = lambda: sum(log.log_bytes for log in storage.logs.usage())
+
+
+def measure_connections(metrics: BookieMetrics, server: Server) -> None:
+    """Count also the connections that were closed before any of our code saw them."""
+    refused = metrics.requests.connections_refused
+    refused.read = lambda: refused.value + server.refused
 
 
 def measure_space(metrics: BookieMetrics, space: SpaceWatch, service: BookieService) -> None:

@@ -38,7 +38,7 @@ from quire.values import dataclass
 # What a healthy bookie answers as well.
 _NO_FAILURE: Final = (CallerMistake, NoSuchEntry, NoSuchLedger, LedgerExists, LedgerFenced, BookieReadOnly)
 
-# A connection that is lost sooner may be one of many: a bookie closes them as they come while it starts.
+# A connection that is lost sooner may be one of many: Apache's bookies close them as they come while they start.
 _SETTLED_S: Final = 1.0
 
 _HEALTHY, _FAILED, _READONLY, _SLOW, _UNAVAILABLE = range(5)

@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
+from quire.runtime.descriptors import is_reserved, raise_limit
 from quire.runtime.http_guard import Application, Guarded, Hosts, Refusal
 from quire.telemetry.events import Seldom, logger
 
@@ -83,6 +84,7 @@ class HttpServer:
         """Where it listens; the port is the real one once the block is entered."""
 
     async def __aenter__(self) -> Self:
+        raise_limit()
         listener = await _listen(*self.address)
         self.address = listener.getsockname()[:2]
         serving = asyncio.create_task(self._serve(listener), name=self._name)
@@ -211,7 +213,12 @@ def _embedded(
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            crowd.on_new(self.connections, self.loop.time())
+            # The first few are let in also when the process has too much open.
+            is_many = len(self.connections) > CONNECTIONS_MAX
+            if is_many and is_reserved(transport.get_extra_info("socket").fileno()):
+                transport.abort()
+            else:
+                crowd.on_new(self.connections, self.loop.time())
 
         def data_received(self, data: bytes) -> None:
             now_s = self.loop.time()

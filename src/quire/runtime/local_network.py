@@ -39,7 +39,7 @@ class LocalNetwork(AsyncioNetwork):
         server_hostname: str | None = None,
     ) -> tuple[asyncio.Transport, P]:
         server = self._listening.get((host, port))
-        if server is None:
+        if server is None or server.is_silent:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port} in this process")
         loop = asyncio.get_running_loop()
         ours, theirs = _pair()
@@ -62,11 +62,13 @@ class LocalNetwork(AsyncioNetwork):
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
+        silent: bool = False,
     ) -> "LocalServer":
         address = (host, port or self._free_port(host))
         if address in self._listening:
             raise OSError(errno.EADDRINUSE, f"Address already in use in this process: {host}:{port}")
         server = LocalServer(address, protocol_factory, tls, on_closed=lambda: self._listening.pop(address, None))
+        server.is_silent = silent
         self._listening[address] = server
         return server
 
@@ -76,6 +78,9 @@ class LocalNetwork(AsyncioNetwork):
 
 class LocalServer:
     """An entry of the table, and the connections that were made through it."""
+
+    is_silent = False
+    refused = 0
 
     def __init__(
         self,
@@ -91,6 +96,9 @@ class LocalServer:
     @property
     def address(self) -> Address:
         return self._address
+
+    async def listen(self) -> None:
+        self.is_silent = False
 
     async def accept(self, theirs: socket.socket) -> None:
         """Take one end of a pair as a new connection. A handshake that fails closes it, and is nobody's error here."""

@@ -8,6 +8,9 @@ a copy, so bytes written there would be lost without a word.
 
 Every failure to connect is an `OSError`: ConnectionRefusedError, TimeoutError, a name that does not resolve, a TLS
 handshake that fails. What it means for the caller is said once, in `quire.rpc`.
+
+A server takes as many descriptors as the system allows its process, and closes connections at once that would take one
+of the last: those are for files.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
 
+from quire.runtime.descriptors import is_reserved, raise_limit
 from quire.runtime.disk import Buffer
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _BACKLOG: Final = 1024  # After a restart every client comes back at once; a refused one would wait for its back-off.
+_ACCEPTS_PER_TURN: Final = 8  # Each has a descriptor by the time that the first of them can be refused.
 _CLOSE_GRACE_S: Final = 1.0
 _PART_BYTES_MIN: Final = 4096  # From here on copying a part costs more than handing it to the kernel by itself.
 
@@ -51,6 +56,15 @@ class Server(Protocol):
     @property
     def address(self) -> tuple[str, int]:
         """The host and port actually bound: the port is never 0."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """How many connections were closed at once, since few descriptors were left."""
+        ...
+
+    async def listen(self) -> None:
+        """Accept connections from now on; for a server that is `silent` so far. Raises `OSError`."""
         ...
 
     async def aclose(self, *, grace_s: float = _CLOSE_GRACE_S) -> None:
@@ -88,9 +102,11 @@ class Network(Protocol):
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
+        silent: bool = False,
     ) -> Server:
         """Listen on `host` (port 0: any free port), with one new protocol per connection. Raises `OSError`.
 
+        A `silent` server takes the address only: clients are refused, as if there were none, until its `listen`.
         With port 0 give an IP address: a name may stand for several, and each would get a port of its own.
         """
         ...
@@ -133,13 +149,27 @@ class AsyncioNetwork:
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
+        silent: bool = False,
     ) -> Server:
+        raise_limit()
         loop = asyncio.get_running_loop()
-        accepted = AcceptedConnections()
+        accepted = AcceptedConnections(keeps_reserve=True)
         listener = await loop.create_server(
-            lambda: accepted.admit(protocol_factory), host, port, ssl=tls, backlog=_BACKLOG
+            lambda: accepted.admit(protocol_factory),
+            host,
+            port,
+            ssl=tls,
+            backlog=_ACCEPTS_PER_TURN,  # That is how asyncio understands it, too.
+            start_serving=False,
         )
-        return AsyncioServer(listener, accepted)
+        server = AsyncioServer(listener, accepted)
+        if not silent:
+            try:
+                await server.listen()
+            except BaseException:
+                listener.close()
+                raise
+        return server
 
     async def start_tls(
         self,
@@ -179,6 +209,16 @@ class AsyncioServer:
     def address(self) -> tuple[str, int]:
         return self._address
 
+    @property
+    def refused(self) -> int:
+        return self._accepted.refused
+
+    async def listen(self) -> None:
+        await self._listener.start_serving()
+        for listening in self._listener.sockets:
+            with listening.dup() as same:  # How many wait in the kernel is not how many are accepted in one turn.
+                same.listen(_BACKLOG)
+
     async def aclose(self, *, grace_s: float = _CLOSE_GRACE_S) -> None:
         self._listener.close()
         await self._accepted.aclose(grace_s=grace_s)
@@ -191,9 +231,14 @@ class AsyncioServer:
 
 
 class AcceptedConnections:
-    """Knows the live connections of one server: asyncio's own server, in Python 3.11, does not."""
+    """Knows the live connections of one server: asyncio's own server, in Python 3.11, does not.
 
-    def __init__(self) -> None:
+    With `keeps_reserve` it refuses connections that would take the last descriptors of the process.
+    """
+
+    def __init__(self, *, keeps_reserve: bool = False) -> None:
+        self.refused = 0
+        self._keeps_reserve = keeps_reserve
         self._live: dict[_Accepted, None] = {}
         self._closing = False
         self._changed = asyncio.Event()
@@ -204,6 +249,12 @@ class AcceptedConnections:
         if isinstance(protocol, asyncio.BufferedProtocol):
             return _AcceptedBuffered(self, protocol)
         return _AcceptedStream(self, protocol)
+
+    def refuses(self, transport: asyncio.Transport) -> bool:
+        """Whether a connection that was just accepted has to be closed at once."""
+        refused = self._keeps_reserve and is_reserved(transport.get_extra_info("socket").fileno())
+        self.refused += refused
+        return refused
 
     def on_made(self, connection: "_Accepted") -> None:
         self._live[connection] = None
@@ -246,6 +297,9 @@ class _Accepted(asyncio.BaseProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        if self._connections.refuses(self.transport):
+            self._protocol = asyncio.Protocol()  # Nothing more is heard of it.
+            self.transport.abort()
         self._protocol.connection_made(transport)
         self._connections.on_made(self)
 

@@ -4,6 +4,9 @@ The event loop's thread never blocks on a file. Threads are few on purpose: a di
 thread waits in order. Give a journal an `OsDisk` of its own, so that its syncs never stand behind a hundred reads, and
 one that keeps no pages: what is read only after a crash has no business in memory, where it drives out what is read.
 
+Whatever needs a descriptor waits a while if there is none left: a process, or a system, that has too much open is no
+failed disk. It waits outside the pool, where others may be about to close something.
+
 A file descriptor is a number that the kernel reuses. Were one closed while a write is still queued in the pool, that
 write could land in another file; so `aclose` waits for every operation that was accepted.
 """
@@ -13,17 +16,19 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
+from quire.runtime.descriptors import is_shortage
 from quire.runtime.direct_io import BLOCK_BYTES, DIRECT_BYTES_MIN, DirectRefusedError, DirectWriter
 from quire.runtime.disk import Buffer, DiskUsage, StrPath, closed_error
 from quire.runtime.network import are_worth_joining
 
 _THREADS_MAX: Final = 8
 _BUFFERS_PER_CALL_MAX: Final = os.sysconf("SC_IOV_MAX")
+_SHORTAGE_TRIES, _SHORTAGE_PAUSE_S = 600, 0.05  # Half a minute: as long as somebody waits for an answer.
 _PAGES_BYTES_MAX: Final = 1 << 20  # What a file keeps in memory on a disk that keeps no pages: each hint is a call.
 
 P = ParamSpec("P")
@@ -50,10 +55,10 @@ class OsDisk:
         return file
 
     async def listdir(self, path: StrPath) -> list[str]:
-        return sorted(await self._run(os.listdir, os.fspath(path)))
+        return sorted(await self._patiently(self._run, os.listdir, os.fspath(path)))
 
     async def makedirs(self, path: StrPath) -> None:
-        await self._run(_makedirs, os.fspath(path))
+        await self._patiently(self._run, _makedirs, os.fspath(path))
 
     async def rename(self, source: StrPath, target: StrPath) -> None:
         await self._run(os.replace, source, target)
@@ -65,7 +70,7 @@ class OsDisk:
         return await self._run(os.path.exists, path)
 
     async def sync_directory(self, path: StrPath) -> None:
-        await self._run(_sync_directory, os.fspath(path))
+        await self._patiently(self._run, _sync_directory, os.fspath(path))
 
     async def usage(self, path: StrPath) -> DiskUsage:
         stat = await self._run(os.statvfs, path)
@@ -73,7 +78,7 @@ class OsDisk:
 
     async def lock(self, path: StrPath, *, owner: str = "") -> "OsFileLock":
         name = os.fspath(path)
-        descriptor = await self._acquire(_lock, name, owner or f"process {os.getpid()}")
+        descriptor = await self._patiently(self._acquire, _lock, name, owner or f"process {os.getpid()}")
         return OsFileLock(self, name, descriptor)
 
     async def aclose(self) -> None:
@@ -85,7 +90,19 @@ class OsDisk:
 
     async def _open(self, path: StrPath, flags: int) -> "OsFile":
         name = os.fspath(path)
-        return OsFile(self, name, await self._acquire(os.open, name, flags | os.O_CLOEXEC, 0o644))
+        opening = self._patiently(self._acquire, os.open, name, flags | os.O_CLOEXEC, 0o644)
+        return OsFile(self, name, await opening)
+
+    async def _patiently(self, run: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call that needs a descriptor, again and again if there is none. Nothing has happened then."""
+        for _ in range(_SHORTAGE_TRIES):
+            try:
+                return await run(*args, **kwargs)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+            await asyncio.sleep(_SHORTAGE_PAUSE_S)
+        return await run(*args, **kwargs)
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._closed:

@@ -178,7 +178,7 @@ class SimNetwork:
 
     def listener(self, host: str, port: int, *, local: bool) -> "SimServer | None":
         server = self._listeners.get((host, port))
-        return server if server is not None and (local or not server.loopback_only) else None
+        return server if server is not None and not server.is_silent and (local or not server.loopback_only) else None
 
     def next_port(self) -> int:
         self._next_port += 1
@@ -257,15 +257,17 @@ class SimHostNetwork:
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         *,
         tls: ssl.SSLContext | None = None,
+        silent: bool = False,
     ) -> "SimServer":
         _refuse_tls(tls)
         await asyncio.sleep(0)
         self._check_alive()
         if host not in (self.name, *_LOOPBACK, *_WILDCARD):
             raise OSError(errno.EADDRNOTAVAIL, f"{host!r} is not an address of {self.name!r} (simulated)")
-        return SimServer(
-            self._net, self.name, protocol_factory, port=port, loopback=host if host in _LOOPBACK else None
-        )
+        loopback = host if host in _LOOPBACK else None
+        server = SimServer(self._net, self.name, protocol_factory, port=port, loopback=loopback)
+        server.is_silent = silent
+        return server
 
     async def start_tls(
         self,
@@ -299,6 +301,9 @@ class SimHostNetwork:
 class SimServer:
     """A listener of one simulated host."""
 
+    is_silent = False
+    refused = 0
+
     def __init__(
         self,
         net: SimNetwork,
@@ -319,6 +324,9 @@ class SimServer:
     @property
     def address(self) -> tuple[str, int]:
         return self._address
+
+    async def listen(self) -> None:
+        self.is_silent = False
 
     def accept(self, client: Address, protocol: asyncio.BaseProtocol) -> SimTransport:
         """Connect a client; returns its end, not yet started."""

@@ -96,6 +96,26 @@ def test_nobody_listening_means_refused(on_network: OnNetwork) -> None:
     on_network(check)
 
 
+def test_a_silent_server_has_its_address_and_refuses_until_it_listens(on_network: OnNetwork) -> None:
+    async def check(network: Network) -> None:
+        accepting = Accepting()
+        async with await network.serve(LOOPBACK, 0, accepting, silent=True) as server:
+            assert server.address[1] > 0
+            for _ in range(2):
+                with pytest.raises(ConnectionRefusedError):
+                    await network.connect(*server.address, Recorder, timeout_s=DEADLINE_S)
+            await server.listen()
+            await network.connect(*server.address, Recorder, timeout_s=DEADLINE_S)
+            await accepting.first()
+            assert server.refused == 0
+        async with await network.serve(LOOPBACK, 0, accepting, silent=True) as never:
+            pass
+        async with await network.serve(*never.address, accepting) as again:
+            assert again.address == never.address
+
+    on_network(check)
+
+
 @pytest.mark.parametrize("on_network", [each for each in NETWORKS if each != "local"], indirect=True)
 def test_both_ends_know_their_addresses(on_network: OnNetwork) -> None:
     async def check(network: Network) -> None:

@@ -70,7 +70,7 @@ class FakeBookie:
 
 
 class ClosingBookie(ScriptedBookie):
-    """As a bookie does while it starts."""
+    """As a Java bookie does while it starts."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
