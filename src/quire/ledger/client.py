@@ -53,6 +53,9 @@ from quire.types import ledger_id as ledger_id_of
 
 _log = logger("ledger")
 _DEFAULTS: Final = LedgerSettings()
+_MARK_WITHIN_S: Final = (
+    2.0  # A ledger that could not be marked is found by a check of all ledgers, a week later at most.
+)
 
 
 class LedgerClient:
@@ -68,6 +71,7 @@ class LedgerClient:
         settings: LedgerSettings,
     ) -> None:
         self._runtime, self.clock, self._placing = runtime, runtime.clock, placing
+        self._store, self._root = cluster.store, cluster.uri.root
         self.pool, self.settings = pool, settings
         self.metrics = metrics
         self.damage = DamagedCopies(metrics.damaged_copies, runtime.clock.monotonic)
@@ -285,6 +289,24 @@ class LedgerClient:
             elif isinstance(done, BaseException):
                 raise done
         return failed
+
+    async def mark_lacking(self, ledger_id: LedgerId, bookies: Collection[BookieId]) -> None:
+        """Have autorecovery copy what these bookies lack of a ledger, instead of finding it by itself some day. Best
+        effort: what keeps us from it is logged, and not raised.
+        """
+        if not bookies:
+            return
+        from quire.metadata.underreplication import Underreplication  # Most programs never need it.
+
+        marks = Underreplication(self._store, self._root, self._runtime, "")
+        try:
+            async with asyncio.timeout(_MARK_WITHIN_S):
+                if await marks.is_enabled():
+                    await marks.prepare()
+                    await marks.mark(ledger_id, sorted(bookies))
+                    _log.info("ledger.marked", ledger_id=ledger_id, missing=sorted(bookies))
+        except (QuireError, TimeoutError) as error:
+            _log.warning("ledger.not_marked", ledger_id=ledger_id, missing=sorted(bookies), error=repr(error))
 
     def replacement(
         self, metadata: LedgerMetadata, ensemble: tuple[BookieId, ...], position: int, exclude: frozenset[BookieId]

@@ -63,6 +63,7 @@ class _Recovery:
         self._failed: dict[int, BookieId] = {}
         self._vacant: dict[int, BookieId] = {}
         self._avoid: set[BookieId] = set()  # Who failed, in whichever place.
+        self._lacking: Collection[BookieId] = ()
         self._problem: QuireError | None = None
         self._changed = asyncio.Event()
 
@@ -76,7 +77,9 @@ class _Recovery:
         confirmed, length = await self._fence(fragment.bookies)
         start = max(confirmed, EntryId(fragment.first_entry_id - 1))
         last, length = await self._write_back(start, length if start == confirmed else None)
-        return await self._seal(last, length)
+        sealed = await self._seal(last, length)
+        await self._client.mark_lacking(sealed.ledger_id, self._lacking)
+        return sealed
 
     # --- Shutting the writer out
 
@@ -169,6 +172,7 @@ class _Recovery:
             raise RecoveryFailed(f"ledger {reader.id} cannot be recovered: {error}", ledger_id=reader.id) from error
         finally:
             replicas.stop()
+            self._lacking = replicas.lacking
 
     async def _find_all(self, first: EntryId) -> AsyncGenerator[Entry]:
         """The entries from `first` on, up to the first that is absent. Some are looked for ahead of their turn."""

@@ -96,6 +96,7 @@ class Replicas:
         self._lag = _Lag(lag_bytes_max * quorum.ensemble // quorum.write)  # Counted over all entries, not one's own.
         self._on_confirmed, self._on_failed, self._on_final = on_confirmed, on_failed, on_final
         self.runs: deque[Run] = deque()  # What is in flight; the first may be confirmed in part.
+        self.lacking: dict[BookieId, None] = {}  # Who failed before it had everything that is confirmed.
         self._write_sets = write_sets(quorum)
         self._is_everyone = quorum.ensemble == quorum.write
 
@@ -222,6 +223,7 @@ class Replicas:
         """These places have new bookies: they get all that is in flight. Then confirming goes on."""
         for position, bookie in bookies.items():
             self._replicas[position].is_current = False
+            self._note_lacking(position)
             self._replicas[position] = Replica(self, position, bookie)
         self.appends.replace(bookies)
         for position in bookies:  # Before anything is confirmed: what is confirmed is not sent any more.
@@ -231,10 +233,16 @@ class Replicas:
             before = self.appends.confirmed
             self._confirm(before, self.appends.resume())
 
+    def _note_lacking(self, position: int) -> None:
+        if self.appends.first_missing(position) <= self.appends.confirmed:
+            self.lacking[self._replicas[position].bookie] = None
+
     def stop(self) -> None:
-        """Nothing is sent and nothing is confirmed any more."""
+        """Nothing is sent and nothing is confirmed any more. Who is only slow gets what was sent to it."""
         self.appends.give_up()
         for replica in self._replicas:
+            if not replica.is_current:
+                self._note_lacking(replica.position)
             replica.is_current = False
         self.runs.clear()
 

@@ -397,7 +397,7 @@ class LedgerWriter:
         """Seal the ledger at its last acknowledged entry. With `drain` what is in flight is waited for first.
 
         With deferred sync it is sealed at what was forced: call `force` before. Raises `LedgerFenced` if another client
-        sealed it elsewhere. A second call does nothing.
+        sealed it elsewhere. A second call does nothing. If bookies lack entries, autorecovery is told at once.
         """
         undrained: QuireError | None = None
         if drain and self._problem is None:
@@ -411,10 +411,16 @@ class LedgerWriter:
         self.poison(LedgerClosed(f"ledger {self.id} is closed", ledger_id=self.id))
         confirmed, length = self._forced if self.is_deferred else (self.last_add_confirmed, self._acked_length)
         is_all = confirmed == self._replicas.appends.pushed
-        self._places.stored = await self._client.ledgers_metadata.update(
-            self._places.stored, lambda metadata: closed_metadata(metadata, self.id, confirmed, length, is_all=is_all)
-        )
+        try:
+            self._places.stored = await self._client.ledgers_metadata.update(
+                self._places.stored,
+                lambda metadata: closed_metadata(metadata, self.id, confirmed, length, is_all=is_all),
+            )
+        except LedgerFenced:
+            await self._client.mark_lacking(self.id, self._replicas.lacking)
+            raise
         self._is_sealed = True
+        await self._client.mark_lacking(self.id, self._replicas.lacking)
         if undrained is not None:
             raise undrained
 

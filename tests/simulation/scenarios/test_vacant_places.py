@@ -1,11 +1,13 @@
 """Bookies that fail where no other can take their place, and come back: three bookies, quorum 3/3/2."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from quire.ledger.fragment_check import check_ledger, plain_reader
-from quire.types import BookieId
+from quire.metadata.underreplication import Underreplication
+from quire.types import BookieId, LedgerId, LedgerState
 from tests.simulation.scenarios.stage import SEEDS, SETTINGS, Appends, Client, Stage, keys, payloads, play, read_all
 from tests.support.tiers import one_in
 
@@ -17,6 +19,15 @@ async def back(stage: Stage, client: Client, bookie: str) -> None:
     await stage.until(lambda: bookie not in client.ledgers.pool.writable, f"{bookie} is missed")
     await stage.bookies[bookie].start()
     await stage.until(lambda: bookie in client.ledgers.pool.writable, f"{bookie} is listed")
+
+
+async def marked(stage: Stage, ledger_id: LedgerId) -> tuple[str, ...]:
+    """Whom autorecovery is told to look at; nobody if there is no mark."""
+    cluster = stage.cluster
+    mark = await Underreplication(cluster.store, cluster.uri.root, stage.sim.host("test").runtime, "").read_mark(
+        ledger_id
+    )
+    return () if mark is None else mark.replicas
 
 
 @every_seed
@@ -149,5 +160,86 @@ def test_a_store_that_is_away_while_a_place_could_be_filled_ends_no_writer(seed:
         await writer.append_many(payloads(5))
         await writer.close()
         assert len(await read_all(client, writer.id)) == 20
+
+    play(scene, seed)
+
+
+# --- Marks
+
+
+@every_seed
+@pytest.mark.parametrize("bookies", [3, 4])
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_writer_that_closes_a_ledger_with_a_hole_marks_it_at_once(seed: int, bookies: int, is_back: bool) -> None:
+    """Also if the bookie has been back for long, or another one took its place: it lacks what it was not sent."""
+
+    async def scene(stage: Stage) -> None:
+        client = await stage.client()
+        writer = await client.create(3, 3, 2)
+        failed = writer.metadata.metadata.fragments[-1].bookies[1]
+        await writer.append_many(payloads(5))
+        stage.sim.network.partition("client", failed)
+        await writer.append_many(payloads(5))
+        await stage.crash(failed)
+        await writer.append_many(payloads(5))
+        if is_back:
+            stage.sim.network.heal()
+            await back(stage, client, failed)
+            await stage.pass_time(10.0)
+            await writer.append_many(payloads(5))
+        assert await marked(stage, writer.id) == (), "the ledger is its writer's"
+        await writer.close()
+        assert await marked(stage, writer.id) == (failed,)
+
+    play(scene, seed, bookies=bookies)
+
+
+@every_seed
+def test_nothing_is_marked_if_every_bookie_has_what_it_should(seed: int) -> None:
+    """A bookie that fails when it has everything lacks nothing. Nor does one that is only slow."""
+
+    async def scene(stage: Stage) -> None:
+        client = await stage.client()
+        writer = await client.create(3, 3, 2)
+        first, second, third = writer.metadata.metadata.fragments[-1].bookies
+        await writer.append_many(payloads(5))
+        await stage.pass_time()
+        await stage.crash(first)
+        stage.sim.network.link_latency_s[(second, "client")] = (0.5, 0.5)
+        await writer.append_many(payloads(5))
+        await writer.close()
+        assert await marked(stage, writer.id) == ()
+        assert third in (await stage.metadata(writer.id)).fragments[-1].bookies
+
+    play(scene, seed, bookies=4)
+
+
+@every_seed
+def test_a_mark_that_cannot_be_made_fails_no_close(seed: int) -> None:
+    """Autorecovery is disabled, or its tree does not answer: the close waits for it a moment only."""
+
+    async def scene(stage: Stage) -> None:
+        client = await stage.client()
+        hole, other = await client.create(3, 3, 2), await client.create(3, 3, 2)
+        await stage.crash("b1")
+        for writer in (hole, other):
+            await writer.append_many(payloads(5))
+        store, exists = client.ledgers._store, client.ledgers._store.exists
+        marks = Underreplication(stage.cluster.store, stage.cluster.uri.root, stage.sim.host("test").runtime, "")
+        await marks.prepare()
+        await marks.disable()
+        await hole.close()
+
+        async def never(path: str) -> None:
+            await asyncio.Event().wait()
+
+        store.exists = never  # type: ignore[method-assign]
+        began_s = stage.sim.loop.time()
+        await other.close()
+        assert stage.sim.loop.time() - began_s < 3.0
+        store.exists = exists  # type: ignore[method-assign]
+        for ledger_id in (hole.id, other.id):
+            assert (await stage.metadata(ledger_id)).state is LedgerState.CLOSED
+            assert await marked(stage, ledger_id) == ()
 
     play(scene, seed)
