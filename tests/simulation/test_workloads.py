@@ -77,7 +77,7 @@ def test_a_seed_says_everything(name: str, seed: int) -> None:
     [
         (
             ["ledgers/everything"],
-            20,
+            30,
             {"acknowledged": 2000, "tailed": 500, "recovered": 20, "fenced": 10, "bookie crashed": 20, "stall": 5}
             | {"crash": 3, "reset": 3, "partition": 3, "heal": 3, "lose_answers": 3, "slow_sync": 3}
             | {"client crashed": 3, "fragment moved": 3, "collect": 3}
@@ -101,7 +101,7 @@ def test_a_seed_says_everything(name: str, seed: int) -> None:
             8,
             {"acknowledged": 1000, "segments": 100, "shown": 2000, "readings": 100, "owned": 60}
             | {"outcome unknown": 20, "refused": 20, "segments truncated": 40, "segments purged": 10, "commits": 50}
-            | {"answer lost": 10, "lost": 5, "late": 5, "late and done": 2, "late and refused": 2}
+            | {"answer lost": 10, "lost": 5, "late": 5, "late and done": 2, "late and void": 2}
             | {"client crashed": 10, "append: WriterFenced": 20, "append: HandleClosed": 5, "resumed": 20}
             | {"reader: PositionTruncated": 2},
         ),

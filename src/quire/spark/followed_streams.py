@@ -109,8 +109,8 @@ class FollowedStreams:
     # --- One stream
 
     async def _plan(self, stream: str, identity: str | None = None) -> StreamPlan | None:
-        """None for a stream that was deleted, if that is no error. With `identity`, of that stream only: the place where
-        a batch ends means nothing in another one.
+        """None for a stream that was deleted, if that is no error. With `identity`, of that stream only: where a batch
+        ends means nothing in another one.
         """
         try:
             return await StreamPlan.of(self.namespace, stream, identity)
