@@ -55,10 +55,10 @@ class OsDisk:
         return file
 
     async def listdir(self, path: StrPath) -> list[str]:
-        return sorted(await self._patiently(self._run, os.listdir, os.fspath(path)))
+        return sorted(await self._patiently(lambda: self._run(os.listdir, os.fspath(path))))
 
     async def makedirs(self, path: StrPath) -> None:
-        await self._patiently(self._run, _makedirs, os.fspath(path))
+        await self._patiently(lambda: self._run(_makedirs, os.fspath(path)))
 
     async def rename(self, source: StrPath, target: StrPath) -> None:
         await self._run(os.replace, source, target)
@@ -70,7 +70,7 @@ class OsDisk:
         return await self._run(os.path.exists, path)
 
     async def sync_directory(self, path: StrPath) -> None:
-        await self._patiently(self._run, _sync_directory, os.fspath(path))
+        await self._patiently(lambda: self._run(_sync_directory, os.fspath(path)))
 
     async def usage(self, path: StrPath) -> DiskUsage:
         stat = await self._run(os.statvfs, path)
@@ -78,7 +78,8 @@ class OsDisk:
 
     async def lock(self, path: StrPath, *, owner: str = "") -> "OsFileLock":
         name = os.fspath(path)
-        descriptor = await self._patiently(self._acquire, _lock, name, owner or f"process {os.getpid()}")
+        named = owner or f"process {os.getpid()}"
+        descriptor = await self._patiently(lambda: self._acquire(_lock, name, named))
         return OsFileLock(self, name, descriptor)
 
     async def aclose(self) -> None:
@@ -90,19 +91,19 @@ class OsDisk:
 
     async def _open(self, path: StrPath, flags: int) -> "OsFile":
         name = os.fspath(path)
-        opening = self._patiently(self._acquire, os.open, name, flags | os.O_CLOEXEC, 0o644)
-        return OsFile(self, name, await opening)
+        opened = await self._patiently(lambda: self._acquire(os.open, name, flags | os.O_CLOEXEC, 0o644))
+        return OsFile(self, name, opened)
 
-    async def _patiently(self, run: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _patiently(self, run: Callable[[], Awaitable[T]]) -> T:
         """Run a call that needs a descriptor, again and again if there is none. Nothing has happened then."""
         for _ in range(_SHORTAGE_TRIES):
             try:
-                return await run(*args, **kwargs)
+                return await run()
             except OSError as error:
                 if not is_shortage(error):
                     raise
             await asyncio.sleep(_SHORTAGE_PAUSE_S)
-        return await run(*args, **kwargs)
+        return await run()
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._closed:
