@@ -29,8 +29,8 @@ async def test_idle_connections_leave_a_bookie_what_it_needs_for_its_disk(tmp_pa
     Method: journals and entry logs are so small that appends open many files.
     """
     runtime, port, admin = real_runtime(), free_port(), free_port()
-    small = ("storage.journal.file_bytes_max=100000", "storage.journal.preallocate_bytes=20000")
-    small += ("storage.log_bytes_max=100000", "storage.cache_bytes_max=200000")
+    small = ["storage.journal.file_bytes_max=100000", "storage.journal.preallocate_bytes=20000"]
+    small += ["storage.log_bytes_max=100000", "storage.cache_bytes_max=200000"]
     overrides = [word for each in small for word in ("--set", each)]
     uri = await new_cluster(runtime, tmp_path)
     arguments = ("--admin", f"127.0.0.1:{admin}", *overrides)
