@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.quire_process import Commands
+from tests.support.private_files import shared_with_others
 from tests.support.servers.local_cluster import LocalCluster, quire_command, wait_gone
 from tests.support.waiting import eventually
 
@@ -75,6 +76,7 @@ async def test_a_person_starts_it_uses_it_and_stops_it_with_ctrl_c(tmp_path: Pat
         assert status["uri"] in terminal.seen
         await asyncio.to_thread(commands.run, "write", "greetings", data=b"hello\nworld\n")
         assert await asyncio.to_thread(commands.out, "read", "greetings") == "hello\nworld\n"
+        assert shared_with_others(tmp_path / "quire-data") == []
         terminal.type("\x03")
         assert await terminal.end() == 0
     assert "Stopping (Ctrl-C) …" in terminal.seen

@@ -101,6 +101,7 @@ def write_state(folder: str, state: ClusterState) -> None:
     """Not synced: after a crash of the machine nothing of it is true any more. Raises `OSError`."""
     path = state_path(folder)
     temporary = path.with_name(f"{STATE}.new")
+    temporary.touch(mode=0o600)
     temporary.write_text(json.dumps(state.to_json(), indent=2))
     os.replace(temporary, path)
 

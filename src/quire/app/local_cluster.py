@@ -34,7 +34,7 @@ from quire.app.local_services import (
     check_count,
     proxy_plans,
 )
-from quire.app.logs import append_event, bound_log, bound_logs
+from quire.app.logs import append_event, bound_logs, open_log
 from quire.app.ports import PORT_MAX, check_gateway, check_ports
 from quire.app.preconditions import (
     check_space,
@@ -336,8 +336,7 @@ def _shown(keeper: ServiceKeeper) -> ServiceShown:
 def _logged(folder: DataFolder, tell: Tell) -> Callable[[ClusterEvent], None]:
     """Keep what is told in a file, too."""
     path = Path(folder.path, LOGS, _SUPERVISOR_LOG)
-    path.parent.mkdir(exist_ok=True)
-    bound_log(path)
+    os.close(open_log(path))
 
     def tell_and_log(event: ClusterEvent) -> None:
         append_event(path, {"pid": os.getpid(), **event.to_json()})

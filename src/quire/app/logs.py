@@ -19,9 +19,9 @@ _READ_BYTES_MAX: Final = 1 << 20  # At one time: whoever follows has other thing
 
 def open_log(path: Path) -> int:
     """A descriptor for a process that appends to the log. Raises `OSError`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     bound_log(path)
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def bound_log(path: Path, *, bytes_max: int = LOG_BYTES_MAX) -> bool:
@@ -31,7 +31,7 @@ def bound_log(path: Path, *, bytes_max: int = LOG_BYTES_MAX) -> bool:
             return False
     except FileNotFoundError:
         return False
-    shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+    shutil.copy(path, path.with_name(f"{path.name}.1"))
     os.truncate(path, 0)
     return True
 

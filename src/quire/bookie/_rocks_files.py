@@ -74,7 +74,7 @@ class RocksFolder:
             os.close(self._lock)
 
     def _locked(self) -> int:
-        handle = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -85,7 +85,7 @@ class RocksFolder:
     def _make(self, position_min: int | None) -> None:
         """Begin a database: nobody relies on what an unfinished one has."""
         unfinished = os.path.join(self.path, _UNFINISHED)
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT, 0o644))
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT, 0o600))
         for name in os.listdir(self.path):
             if name not in (_LOCK, _UNFINISHED):
                 os.unlink(os.path.join(self.path, name))
@@ -200,7 +200,7 @@ def _is_finished(folder: str) -> bool:
 
 def _make_folder(path: str) -> None:
     try:
-        os.mkdir(path)  # Not left to rocksdict, which would make the folders above, too, and sync none.
+        os.mkdir(path, 0o700)  # Not left to rocksdict, which would make the folders above, too, and sync none.
     except FileExistsError:
         pass
 

@@ -78,7 +78,7 @@ class Hosting:
     def join(self) -> None:
         """Take a share, and see to it that there is a host. Blocks."""
         try:
-            os.makedirs(f"{self._folder.path}/logs", exist_ok=True)
+            os.makedirs(f"{self._folder.path}/logs", mode=0o700, exist_ok=True)
             self._share = _locked(f"{self._folder.path}/{USERS}", fcntl.LOCK_SH, _START_S)
             self.ensure()
         except OSError as error:
@@ -130,13 +130,17 @@ def _start_lock(folder: DataFolder) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _start(folder: DataFolder, idle_s: float) -> None:
     """Start a host, and return when it serves. Raises why it does not."""
     package = str(Path(quire.__file__).parent.parent)
     paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     command = [sys.executable, "-m", "quire.embedded.host_process", folder.path, str(idle_s)]
     with (
-        open(f"{folder.path}/{LOG}", "ab") as log,
+        open(f"{folder.path}/{LOG}", "ab", opener=_private) as log,
         subprocess.Popen(  # noqa: S603 - our own interpreter
             command,
             stdin=subprocess.DEVNULL,
@@ -215,7 +219,7 @@ def is_held(path: str) -> bool:
 
 def _locked(path: str, kind: int, timeout_s: float) -> int:
     """A descriptor that holds a lock. Raises `TimeoutError`."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     ends_s = time.monotonic() + timeout_s
     while True:
         try:

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     if os.fork():
         os._exit(0)
     configure(json=True)
-    alive = os.open(f"{folder.path}/{ALIVE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    alive = os.open(f"{folder.path}/{ALIVE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(alive, fcntl.LOCK_EX)  # Others only ask for it, and for moments.
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -72,7 +72,7 @@ async def _unused(folder: DataFolder, idle_s: float, alive: int) -> None:
     """Return when nobody has used the folder for long, and nobody can from now on; or when it is gone."""
     loop = asyncio.get_running_loop()
     used_s = loop.time()
-    users = os.open(f"{folder.path}/{USERS}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    users = os.open(f"{folder.path}/{USERS}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     while True:
         await asyncio.sleep(min(_LOOK_S_MAX, idle_s / _LOOKS))
         if not _is_there(folder, alive):

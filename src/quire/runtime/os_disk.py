@@ -28,6 +28,7 @@ from quire.runtime.network import are_worth_joining
 
 _THREADS_MAX: Final = 8
 _BUFFERS_PER_CALL_MAX: Final = os.sysconf("SC_IOV_MAX")
+_FILE_MODE, _FOLDER_MODE = 0o600, 0o700  # What is in a log is for its owner alone.
 _SHORTAGE_TRIES, _SHORTAGE_PAUSE_S = 600, 0.05  # Half a minute: as long as somebody waits for an answer.
 _PAGES_BYTES_MAX: Final = 1 << 20  # What a file keeps in memory on a disk that keeps no pages: each hint is a call.
 
@@ -91,7 +92,7 @@ class OsDisk:
 
     async def _open(self, path: StrPath, flags: int) -> "OsFile":
         name = os.fspath(path)
-        opened = await self._patiently(lambda: self._acquire(os.open, name, flags | os.O_CLOEXEC, 0o644))
+        opened = await self._patiently(lambda: self._acquire(os.open, name, flags | os.O_CLOEXEC, _FILE_MODE))
         return OsFile(self, name, opened)
 
     async def _patiently(self, run: Callable[[], Awaitable[T]]) -> T:
@@ -288,7 +289,7 @@ def _makedirs(path: str) -> None:
     if parent != path and not os.path.isdir(parent):
         _makedirs(parent)
     try:
-        os.mkdir(path)
+        os.mkdir(path, _FOLDER_MODE)
     except FileExistsError:
         if not os.path.isdir(path):
             raise
@@ -306,7 +307,7 @@ def _sync_directory(path: str) -> None:
 
 
 def _lock(path: str, owner: str) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)

@@ -60,7 +60,7 @@ class _Disk(OsDisk):
 
     async def _open(self, path: StrPath, flags: int) -> OsFile:
         name = os.fspath(path)
-        return _File(self, name, await self._acquire(os.open, name, flags | os.O_CLOEXEC, 0o644))
+        return _File(self, name, await self._acquire(os.open, name, flags | os.O_CLOEXEC, 0o600))
 
 
 class _File(OsFile):

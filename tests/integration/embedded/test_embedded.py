@@ -14,6 +14,7 @@ import quire
 from quire.errors import FolderInUse, FolderUnusable, QuireError, WrongDisk
 from quire.stream.settings import StreamSettings
 from quire.types import DLSN
+from tests.support.private_files import shared_with_others
 
 DEADLINE_S = 60.0
 
@@ -44,6 +45,13 @@ async def test_what_was_written_is_there_when_the_folder_is_opened_again(tmp_pat
         assert await client.list_streams() == ["orders"]
         expected = [f"{number}.{each}".encode() for number in range(3) for each in range(100)]
         assert await payloads(client) == expected
+
+
+async def test_what_is_in_the_folder_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Whatever the process usually allows others to see."""
+    async with quire.connect(f"file:{tmp_path}/above/data") as client, client.open_writer("orders") as writer:
+        await writer.append(b"paid")
+        assert shared_with_others(tmp_path / "above") == []
 
 
 async def test_a_reader_tails_what_the_same_process_writes(tmp_path: Path) -> None:

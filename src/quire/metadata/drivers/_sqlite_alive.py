@@ -28,8 +28,8 @@ class SessionFiles:
     def hold(self, session: SessionId) -> None:
         """Before the session begins."""
         try:
-            self._folder.mkdir(exist_ok=True)
-            descriptor = os.open(self._path(session), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self._path(session), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError:
             return
         self._held[session] = descriptor

@@ -12,7 +12,7 @@ restarts at a reboot: a lease that ends later than its own length from now was g
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -83,6 +83,9 @@ class SqliteTree:
             raise NotInitialised(
                 f"there is no metadata file {str(path)!r}", hint="Create it with `quire metadata init`.", path=str(path)
             )
+        if not path.exists():
+            with suppress(OSError):  # SQLite will say what is wrong.
+                path.touch(mode=0o600)  # For its owner alone, and so are the files that SQLite puts beside it.
         connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
         try:
             tree = cls(connection, _identity(path))
