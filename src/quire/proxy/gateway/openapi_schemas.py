@@ -25,12 +25,11 @@ _NUMBER: Final = "(0|[1-9][0-9]{0,17})"
 STREAM_NAME: Final[_Object] = {
     "type": "string",
     "pattern": rf"^{_AFTER_DOT}{_CHARACTER}*(/{_PART})*$",
-    "maxLength": NEW_BYTES_MAX,
     "description": "Beyond ASCII, control characters, private ones and those outside of the basic plane are refused. A "
     f"name that is to be created has no character that cannot be seen, and at most {NEW_BYTES_MAX} bytes as UTF-8.",
     "examples": ["orders", "eu/orders"],
 }
-NAME: Final[_Object] = {"type": "string", "pattern": rf"^{_AFTER_DOT}{_CHARACTER}*$", "maxLength": NEW_BYTES_MAX}
+NAME: Final[_Object] = {"type": "string", "pattern": rf"^{_AFTER_DOT}{_CHARACTER}*$"}
 DLSN: Final[_Object] = {"type": "string", "pattern": f"^{_NUMBER}:{_NUMBER}:{_NUMBER}$", "examples": ["3:17:0"]}
 EVENT_ID: Final[_Object] = {"type": "string", "pattern": f"^({_NUMBER}:{_NUMBER}:{_NUMBER})?$", "examples": ["3:17:0"]}
 _PLACE: Final[_Object] = {"type": "string", "pattern": "^[0-9]+:-?[0-9]+:-?[0-9]+$", "examples": ["3:17:0"]}
