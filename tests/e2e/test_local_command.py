@@ -261,7 +261,7 @@ def test_status_and_down_work_from_another_terminal(tmp_path: Path) -> None:
     assert status["streams"] == 0
 
     printed = told(cluster, "status")
-    assert printed.startswith(f"data  process {supervisor}, for ")
+    assert printed.startswith(f"quire-data  process {supervisor}, for ")
     assert "\x1b" not in printed, "colours are for terminals"
     for name, pid in pids.items():
         assert any(line.startswith(name) and str(pid) in line for line in printed.splitlines())

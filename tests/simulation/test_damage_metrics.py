@@ -43,6 +43,7 @@ class Cluster:
         for bookie in self.bookies:
             await bookie.stop()  # What it read is in no cache afterwards.
             await bookie.start()
+        await asyncio.sleep(1.0)  # Until the client has heard of all.
         return writer.id
 
     async def read(self, ledger_id: LedgerId) -> None:

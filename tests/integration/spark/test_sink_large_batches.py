@@ -19,7 +19,7 @@ from tests.support.servers.killable import BookieProcess
 from tests.support.spark.logs import FolderLog
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 BOOKIES = 3
 
@@ -58,7 +58,6 @@ def test_five_hundred_tasks_are_one_batch(spark: Any, log: FolderLog) -> None:
     assert log.nothing_is_left("wide")
 
 
-@pytest.mark.extended
 def test_five_thousand_ledgers_are_one_batch(log: FolderLog) -> None:
     context, batch = log.access.namespace.context, SinkBatch("sink", 0, "query")
     settings = log.access.namespace.settings_for("wider")

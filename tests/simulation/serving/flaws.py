@@ -4,8 +4,6 @@ Nothing of this is ever part of what is shipped. `FLAWS` says for each which wor
 seeds. `acknowledges_what_is_sent` is one of streams: here it is a proxy that tells its clients too early.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -132,16 +130,9 @@ def what_is_handed_out_is_forgotten() -> Patch:
 # --- The client
 
 
-@contextmanager
-def unknown_is_sent_again() -> Iterator[None]:
+def unknown_is_sent_again() -> Patch:
     """A client without producer ids sends again what may have been stored."""
-    init = BatchRules.__init__
-
-    def repeat(self: Any, **rules: Any) -> None:
-        init(self, **{**rules, "may_repeat": True})
-
-    with patch.object(BatchRules, "__init__", repeat):
-        yield
+    return patch.object(BatchRules, "may_repeat", property(lambda self: True, lambda self, value: None))
 
 
 def only_the_first_is_sent_again_in_order() -> Patch:
