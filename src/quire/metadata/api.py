@@ -35,6 +35,7 @@ from quire.errors import (
 )
 from quire.metadata.driver import (
     ANY_VERSION,
+    Check,
     Children,
     Create,
     Delete,
@@ -146,8 +147,12 @@ class MetadataStore:
         """Delete a node if its version is `expected`. Raises `VersionConflict`, `NoSuchNode`, `NodeNotEmpty`."""
         await self.transaction(Delete(path, expected))
 
-    async def delete_tree(self, path: str) -> None:
-        """Delete a node and all below it. Not atomic; nodes that others add meanwhile are deleted too."""
+    async def delete_tree(self, path: str, *, guard: Check | None = None) -> None:
+        """Delete a node and all below it. Not atomic; nodes that others add meanwhile are deleted too.
+
+        Every single deletion needs what `guard` checks: else raises what that raises.
+        """
+        guards = () if guard is None else (guard,)
         if check_path(path) == ROOT:
             raise InvalidArgument("the whole tree cannot be deleted", hint="Name a node below the root.", path=path)
         refilled = 0
@@ -158,14 +163,15 @@ class MetadataStore:
                 if names:
                     doomed += [join(doomed[-1], name) for name in names]
                     continue
-                await self.delete(doomed[-1], expected=ANY_VERSION)
+                await self.transaction(*guards, Delete(doomed[-1], ANY_VERSION))
             except NodeNotEmpty:
                 refilled += 1
                 if refilled == _RACES_MAX:
                     raise
                 continue
-            except NoSuchNode:
-                pass
+            except NoSuchNode as error:
+                if guard is not None and error.facts.get("path") == guard.path:
+                    raise
             doomed.pop()
 
     async def transaction(self, *ops: Op) -> list[Written | None]:

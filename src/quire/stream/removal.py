@@ -10,12 +10,13 @@ deleted can go on where it was left, by deleting it again. Files in cold storage
 has to be deletable when it is gone for ever. Streams that are nested in this one stay, and so does the
 node that leads to them. (Apache's client takes them along, and leaves their ledgers behind.)
 
-Invariant: what is deleted was there while the lock was ours, so nothing of a later owner's is; and in the last step the
-lock is ours, and nobody began a segment or staged a ledger: it deletes our own member of the lock, and the guarded
-nodes in the versions that were read, and fails while a node is there that names a ledger.
+Invariant: what is fenced or deleted was there while the lock was ours, so nothing of a later owner's is, nor of a
+stream that was made again; and segments are deleted only if they were there to be fenced. In the last step the lock is
+ours, and nobody began a segment or staged a ledger: it deletes our own member of the lock, and the guarded nodes in the
+versions that were read, and fails while a node is there that names a ledger.
 """
 
-import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -46,6 +47,8 @@ from quire.stream.context import StreamContext
 from quire.stream.lock import hold_stream_lock
 from quire.stream.nodes import StreamNodes
 from quire.stream.settling import settle
+from quire.stream.staging import some_at_once
+from quire.types import LedgerId
 
 _CLAIM_S: Final = 10.0  # For finding out whether the claim happened, if its answer is lost.
 _AT_ONCE_MAX: Final = 16  # Segments that are deleted together. etcd has a limit for what one transaction compares.
@@ -93,14 +96,12 @@ class _Removal:
     async def _attempt(self, _: object) -> None:
         if await self._store.exists(self._paths.root) is None:
             return  # By us, as the lost answer would have said, or by somebody who does not ask for locks.
-        await self._fence_writer()
-        await self._remove_segments()
+        await self._remove_segments(await self._fence_writer())
         await self._remove_allocated()
         await self._remove_staged()
         await self._remove_cold()
-        await self._prove_lock()
-        await self._store.delete_tree(self._paths.subscribers)
-        await self._store.delete_tree(self._paths.sinks)
+        for path in (self._paths.subscribers, self._paths.sinks):
+            await self._store.delete_tree(path, guard=None if self._held is None else self._held.guard())
         await self._store.transaction(*await self._last_step())
 
     async def _prove_lock(self) -> None:
@@ -113,8 +114,11 @@ class _Removal:
 
     # --- The writer
 
-    async def _fence_writer(self) -> None:
-        """After this nothing is acknowledged in the stream, and no segment begins. Raises `RecoveryFailed`."""
+    async def _fence_writer(self) -> tuple[str, ...]:
+        """After this nothing is acknowledged in the segments that are returned, and their writer begins no other.
+
+        Raises `RecoveryFailed`.
+        """
         await self._prove_lock()
         nodes, runtime = StreamNodes(self._store, self._paths), self._context.runtime
         try:
@@ -122,26 +126,29 @@ class _Removal:
             await guarded.claim(runtime.rng, self._held)
         except (NoSuchStream, DamagedMetadata):
             pass  # Half deleted, or damaged: without these nodes no segment begins.
-        for name in filter(is_in_progress, await self._segment_names()):
+        names = await self._segment_names()
+        for ledger in await self._ledgers_of(filter(is_in_progress, names)):
             try:
-                await self._ledgers.recover((await self._segment(self._paths.segment(name))).ledger_id)
+                await self._ledgers.recover(ledger)
             except NoSuchLedger:
                 pass  # Deleted by an attempt before this one, which fenced it.
+        return names
 
     # --- Ledgers
 
-    async def _remove_segments(self) -> None:
-        """From the oldest on, and the nodes of a part at once: what is left if we are interrupted is still a chain."""
-        names = await self._segment_names()
-        await self._prove_lock()
+    async def _remove_segments(self, names: tuple[str, ...]) -> None:
+        """From the oldest on, and the nodes of a part at once: what is left if we are interrupted is still a chain.
+
+        A segment that a writer without the lock has begun since keeps the stream: the next attempt fences that one.
+        """
         in_order = sorted(names, key=lambda name: (lssn_of_name(name) or 0, name))
         for first in range(0, len(in_order), _AT_ONCE_MAX):
-            paths = [self._paths.segment(name) for name in in_order[first : first + _AT_ONCE_MAX]]
+            part = in_order[first : first + _AT_ONCE_MAX]
+            ledgers = await self._ledgers_of(part)
             self._begun = True
-            for error in await asyncio.gather(*map(self._remove_ledger, paths), return_exceptions=True):
-                if error is not None:
-                    raise error
-            await self._store.transaction(*self._guard(), *(Delete(path, ANY_VERSION) for path in paths))
+            await some_at_once(self._ledgers.delete, ledgers)
+            deletes = [Delete(self._paths.segment(name), ANY_VERSION) for name in part]
+            await self._store.transaction(*self._guard(), *deletes)
 
     async def _segment_names(self) -> tuple[str, ...]:
         try:
@@ -149,15 +156,21 @@ class _Removal:
         except NoSuchNode:
             return ()
 
-    async def _segment(self, path: str) -> Segment:
+    async def _ledgers_of(self, names: Iterable[str]) -> list[LedgerId]:
+        """The ledgers of these segments. That the lock is ours afterwards proves that they are of our stream: one that
+        was deleted and made again since has segments of the same names.
+        """
+        segments = await some_at_once(self._segment, names)
+        await self._prove_lock()
+        return [segment.ledger_id for segment in segments]
+
+    async def _segment(self, name: str) -> Segment:
+        path = self._paths.segment(name)
         node = await self._store.get(path)
         try:
             return decode_segment(node.data)
         except DamagedMetadata as error:
             raise DamagedMetadata(f"{path}: {error}", path=path) from error
-
-    async def _remove_ledger(self, path: str) -> None:
-        await self._ledgers.delete((await self._segment(path)).ledger_id)
 
     async def _remove_allocated(self) -> None:
         """A ledger that no segment has yet. If one gets it meanwhile, that one is about to go as well."""

@@ -133,8 +133,8 @@ def segments_that_stay_allocated() -> Patch:
 def deletion_that_does_not_fence() -> Patch:
     """A stream is deleted under a writer that does not know that its lock is lost, and goes on."""
 
-    async def fence_writer(self: Any) -> None:
-        pass
+    async def fence_writer(self: Any) -> Any:
+        return await self._segment_names()
 
     return patch.object(removal._Removal, "_fence_writer", fence_writer)
 

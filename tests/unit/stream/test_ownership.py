@@ -1,6 +1,7 @@
 """Who may write a stream: clients that were stopped on their way, and streams that were deleted and made again."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -14,10 +15,11 @@ from quire.stream.creation import create_stream
 from quire.stream.nodes import GuardedNodes, StoredSegment, StreamNodes
 from quire.stream.ownership import open_stream_writer
 from quire.stream.reader import open_stream_reader
-from quire.stream.removal import delete_stream
+from quire.stream.removal import _Removal, delete_stream
 from quire.stream.renaming import rename_stream
 from quire.stream.settings import StreamSettings
 from quire.stream.subscriptions import Subscriptions
+from quire.stream.writer import StreamWriter
 
 UNLOCKED = replace(SETTINGS, write_lock=False)
 
@@ -151,6 +153,61 @@ def test_nothing_is_deleted_before_the_writer_is_fenced() -> None:
             for bookie in cluster.bookies:
                 await bookie.start()
         await delete_stream(context, "s", lock_timeout_s=5)
+
+    play(act)
+
+
+def test_a_deletion_that_was_stopped_behind_its_claim_does_not_fence_a_later_owner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claim, claimed, go_on = GuardedNodes.claim, asyncio.Event(), asyncio.Event()
+
+    async def claim_and_stop(self: GuardedNodes, *args: object) -> None:
+        await claim(self, *args)  # type: ignore[arg-type]
+        if not claimed.is_set():
+            claimed.set()
+            await go_on.wait()
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append(b"earlier")
+        monkeypatch.setattr(GuardedNodes, "claim", claim_and_stop)
+        async with cluster.context("remover") as remover, cluster.context("owner") as other:
+            deleting = asyncio.create_task(delete_stream(remover, "s", lock_timeout_s=5))
+            await claimed.wait()
+            lock = other.paths("s").lock
+            for name in (await other.store.children(lock)).names:  # As the end of its session does.
+                await other.store.delete(f"{lock}/{name}", expected=ANY_VERSION)
+            async with open_stream_writer(other, "s", SETTINGS) as owner:
+                await owner.append(b"one")
+                go_on.set()
+                with pytest.raises(LockLost):
+                    await deleting
+                await owner.append(b"two")
+
+    play(act)
+
+
+def test_a_deletion_fences_a_writer_without_a_lock_that_came_while_it_went_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    fence = _Removal._fence_writer
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        await create_stream(context.store, context.paths("s"), context.runtime.rng)
+        async with AsyncExitStack() as late:
+            writers: list[StreamWriter] = []
+
+            async def fence_and_let_one_come(self: _Removal) -> object:
+                done = await fence(self)
+                if not writers:
+                    writers.append(await late.enter_async_context(open_stream_writer(context, "s", UNLOCKED)))
+                    await writers[0].append(b"1")
+                return done
+
+            monkeypatch.setattr(_Removal, "_fence_writer", fence_and_let_one_come)
+            async with cluster.context("remover") as remover:
+                await delete_stream(remover, "s", lock_timeout_s=5)
+            with pytest.raises(WriterFenced):
+                await writers[0].append(b"2")
 
     play(act)
 

@@ -14,7 +14,7 @@ from quire.errors import (
     Outcome,
     StreamOwned,
 )
-from quire.metadata import ANY_VERSION, Children, HeldLock
+from quire.metadata import ANY_VERSION, Check, Children, HeldLock
 from quire.stream.lock import hold_stream_lock
 from quire.stream.namespace import Namespace
 
@@ -137,10 +137,10 @@ def test_a_segment_that_is_begun_meanwhile_is_deleted_too() -> None:
         await world.fill("orders", completed=1)
         delete_tree = world.namespace.context.store.delete_tree
 
-        async def begin_and_delete(path: str) -> None:
+        async def begin_and_delete(path: str, *, guard: Check | None = None) -> None:
             world.namespace.context.store.delete_tree = delete_tree  # type: ignore[method-assign]
             await world.fill("orders", completed=0, in_progress=1)
-            await delete_tree(path)
+            await delete_tree(path, guard=guard)
 
         world.namespace.context.store.delete_tree = begin_and_delete  # type: ignore[method-assign]
         await world.namespace.delete_stream("orders")

@@ -556,8 +556,8 @@ def test_a_ledger_that_is_staged_while_the_stream_is_deleted_goes_with_it(monkey
         await staged(context, batch(0), "early")  # So that the folder is there.
         real, late = context.store.delete_tree, list[StagedSegment]()
 
-        async def delete_tree(path: str) -> None:
-            await real(path)
+        async def delete_tree(path: str, **guarded: Any) -> None:
+            await real(path, **guarded)
             if path == context.paths("s").sinks and not late:
                 late.append(await staged(context, batch(1), "late"))
 
