@@ -48,8 +48,10 @@ from quire.stream.lock import hold_stream_lock
 from quire.stream.nodes import StreamNodes
 from quire.stream.settling import settle
 from quire.stream.staging import some_at_once
+from quire.telemetry.events import logger
 from quire.types import LedgerId
 
+_log = logger("stream")
 _CLAIM_S: Final = 10.0  # For finding out whether the claim happened, if its answer is lost.
 _AT_ONCE_MAX: Final = 16  # Segments that are deleted together. etcd has a limit for what one transaction compares.
 
@@ -76,6 +78,7 @@ class _Removal:
         self._context = context
         self._ledgers, self._paths, self._held = context.ledgers, paths, held
         self._begun = False
+        self._allocated: LedgerId | None = None  # That was deleted, if it was there.
         self._silent_roots: set[str] = set()
 
     async def run(self) -> None:
@@ -92,6 +95,7 @@ class _Removal:
             if not self._begun:
                 raise
             raise self._partly(error) from error
+        await self._remove_late()
 
     async def _attempt(self, _: object) -> None:
         if await self._store.exists(self._paths.root) is None:
@@ -180,8 +184,20 @@ class _Removal:
             return
         if ledger is not None:
             await self._prove_lock()
-            self._begun = True
+            self._begun, self._allocated = True, ledger
             await self._ledgers.delete(ledger)
+
+    async def _remove_late(self) -> None:
+        """The fenced writer may have made the noted ledger behind its deletion. It deletes one that is not noted any
+        more, and has left this one if the note was still there.
+        """
+        if self._allocated is not None:
+            try:
+                await self._ledgers.delete(self._allocated)
+            except QuireError as error:  # The stream is gone, and that is what was asked for.
+                _log.warning(
+                    "stream.ledger_left", stream=self._paths.stream, ledger_id=self._allocated, error=str(error)
+                )
 
     async def _remove_staged(self) -> None:
         """Ledgers that were to become segments. Nobody publishes one while the lock is ours."""

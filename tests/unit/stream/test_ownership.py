@@ -10,6 +10,7 @@ from tests.unit.stream.test_writer import play, stored_records
 
 from quire.errors import LockLost, NoSuchStream, WriterFenced
 from quire.metadata import ANY_VERSION
+from quire.metadata.ledgers import Ledgers, StoredLedger
 from quire.stream.context import StreamContext
 from quire.stream.creation import create_stream
 from quire.stream.nodes import GuardedNodes, StoredSegment, StreamNodes
@@ -20,6 +21,7 @@ from quire.stream.renaming import rename_stream
 from quire.stream.settings import StreamSettings
 from quire.stream.subscriptions import Subscriptions
 from quire.stream.writer import StreamWriter
+from quire.types import LedgerMetadata
 
 UNLOCKED = replace(SETTINGS, write_lock=False)
 
@@ -208,6 +210,37 @@ def test_a_deletion_fences_a_writer_without_a_lock_that_came_while_it_went_on(mo
                 await delete_stream(remover, "s", lock_timeout_s=5)
             with pytest.raises(WriterFenced):
                 await writers[0].append(b"2")
+
+    play(act)
+
+
+def test_a_ledger_that_a_fenced_writer_makes_while_its_stream_is_deleted_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create, remove_allocated = Ledgers.create, _Removal._remove_allocated
+    noted, go_on = asyncio.Event(), asyncio.Event()
+
+    async def create_late(self: Ledgers, metadata: LedgerMetadata, *, with_id: int | None = None) -> StoredLedger:
+        noted.set()
+        await go_on.wait()
+        return await create(self, metadata, with_id=with_id)
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        monkeypatch.setattr(Ledgers, "create", create_late)
+        async with cluster.context("remover") as remover, open_stream_writer(context, "s", UNLOCKED) as old:
+            appending = asyncio.create_task(old.append(b"1"))
+            await noted.wait()
+
+            async def remove_and_let_it_go_on(self: _Removal) -> None:
+                await remove_allocated(self)
+                go_on.set()
+                await asyncio.wait([appending])
+
+            monkeypatch.setattr(_Removal, "_remove_allocated", remove_and_let_it_go_on)
+            await delete_stream(remover, "s", lock_timeout_s=5)
+            with pytest.raises(WriterFenced):
+                await appending
+        assert [ledger async for ledger in context.ledgers.scan()] == []
 
     play(act)
 
