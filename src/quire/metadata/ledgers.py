@@ -84,8 +84,13 @@ class Ledgers:
                 continue  # Somebody chose this id by hand: the generator's next one may be free.
 
     async def new_id(self) -> LedgerId:
-        """An id that nobody else gets, for whoever wants to write it down before the ledger is created with it."""
-        return await self._next_id()
+        """An id that no ledger has and no other caller gets, to be noted before the ledger is created with it. Ledgers
+        that are noted are deleted when they are left over: one whose id was chosen by hand must not be among them.
+        """
+        while True:
+            ledger = await self._next_id()
+            if await self._store.exists(self.path(ledger)) is None:
+                return ledger
 
     async def _next_id(self) -> LedgerId:
         """A new id. A lost answer costs a number and nothing else, so it is asked for again."""

@@ -8,7 +8,7 @@ import pytest
 from tests.support.streams.cluster import SETTINGS, StreamCluster
 from tests.unit.stream.test_writer import play, stored_records
 
-from quire.errors import LockLost, NoSuchStream, WriterFenced
+from quire.errors import LockLost, NoSuchStream, NotEnoughBookies, WriterFenced
 from quire.metadata import ANY_VERSION
 from quire.metadata.ledgers import Ledgers, StoredLedger
 from quire.stream.context import StreamContext
@@ -241,6 +241,23 @@ def test_a_ledger_that_a_fenced_writer_makes_while_its_stream_is_deleted_does_no
             with pytest.raises(WriterFenced):
                 await appending
         assert [ledger async for ledger in context.ledgers.scan()] == []
+
+    play(act)
+
+
+def test_a_ledger_whose_id_was_chosen_by_hand_is_not_deleted_as_a_leftover() -> None:
+    """Method: the id is noted as allocated, and there are too few bookies to find out that it is taken."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        taken = await context.ledgers.ledgers_metadata.new_id() + 1
+        async with context.ledgers.create(ensemble=1, write_quorum=1, ack_quorum=1, ledger_id=taken) as ledger:
+            await ledger.append(b"by hand")
+        async with open_stream_writer(context, "s", replace(SETTINGS, ensemble=99)) as writer:
+            with pytest.raises(NotEnoughBookies):
+                await writer.append(b"1")
+        async with open_stream_writer(context, "s", SETTINGS) as writer:
+            await writer.append(b"2")
+        assert taken in {each async for each in context.ledgers.scan()}
 
     play(act)
 
