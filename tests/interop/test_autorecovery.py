@@ -19,6 +19,7 @@ from quire.types import BookieId, LedgerId, LedgerMetadata
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.shell import BookieShell
 from tests.support.servers.apache_autorecovery import apache_autorecovery
+from tests.support.servers.quire_bookie import QuireBookie
 from tests.support.simulation.copies import check_whole
 from tests.support.waiting import eventually
 
@@ -164,3 +165,35 @@ async def test_our_autorecovery_repairs_ledgers_on_apaches_bookies(bookies: Book
         assert victim.name not in shown.text
         left = await shell.run(bookies.uri, "listunderreplicated")
         assert not {first, second} & set(left.ledgers())
+
+
+@pytest.mark.timeout(400)
+@kinds("quire")
+async def test_apaches_autorecovery_mends_a_vacant_place_where_there_is_another_bookie(
+    bookies: Bookies, tmp_path: Path
+) -> None:
+    """A bookie of three was away while its place stayed vacant, and is back. Our writer has marked the ledger. Apache's
+    workers give no bookie back what it lacks: they leave the ledger as it is, and marked, until a fourth one comes."""
+    victim, fourth = bookies.members[0], QuireBookie(tmp_path / "quire-4", bookies.uri, "quire-4")
+    async with scene(bookies) as stage, AsyncExitStack() as stack:
+        async with stage.ledgers.create(ensemble=3, write_quorum=3, ack_quorum=2) as writer:
+            victim.kill()
+            await writer.append_many(ENTRIES)
+        ledger_id, before = writer.id, await stage.metadata(writer.id)
+        mark = await stage.marks.read_mark(ledger_id)
+        assert mark is not None
+        assert mark.replicas == (victim.name,)
+        victim.launch()
+        await asyncio.to_thread(victim.wait_ready)
+        log = stack.enter_context(apache_autorecovery(tmp_path, bookies.uri))
+
+        async def has_tried() -> bool:
+            return "BKNotEnoughBookiesException" in await asyncio.to_thread(log.read_text)
+
+        await eventually(has_tried, within_s=PATIENCE_S, what="Apache's worker has found nobody")
+        assert await stage.metadata(ledger_id) == before
+        assert await stage.marks.read_mark(ledger_id) is not None
+        stack.callback(fourth.kill)
+        fourth.launch()
+        await asyncio.to_thread(fourth.wait_ready)
+        await stage.wait_repaired(ledger_id, victim.name)
