@@ -119,7 +119,7 @@ async def _append(world: RemadeWorld, writer: StreamWriter) -> None:
 async def _remake(world: RemadeWorld, name: str) -> None:
     """Delete the stream and make it again, until all trouble is over."""
     while not world.over.is_set():
-        await world.pause(world.rng.random() * 2.0)
+        await world.pause(world.rng.random() * 0.5)
         try:
             async with world.context(name) as context:
                 await _delete(context)
@@ -135,7 +135,7 @@ async def _delete(context: StreamContext) -> None:
     is_begun = False
     while True:
         try:
-            return await delete_stream(context, STREAM, lock_timeout_s=2.0)
+            return await delete_stream(context, STREAM, lock_timeout_s=6.0)
         except NoSuchStream:
             return None  # By an earlier attempt, whose answer was lost.
         except QuireError as error:
