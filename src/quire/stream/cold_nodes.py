@@ -226,22 +226,22 @@ class ColdNodes:
             await self.change(unsaid[:CHANGES_MAX])
         return bool(unsaid)
 
-    async def forget(self, placed: Placed) -> None:
-        """Neither node is left. Fine if that happened already."""
+    async def forget(self, placed: Placed, same: Sequence[Op] = ()) -> None:
+        """Neither node is left, with `same` only of that stream. Fine if that happened already."""
         if placed.cold is not None:
             ops: list[Op] = [Delete(self._paths.cold_segment(placed.cold.name), ANY_VERSION)]
             if placed.hot is not None:
                 ops.append(Delete(self._paths.segment(placed.hot.name), ANY_VERSION))
             try:
-                await self._store.transaction(*ops)
+                await self._store.transaction(*same, *ops)
             except NoSuchNode:
                 for op in ops:  # One of them is gone: the other one has to go, too.
                     try:
-                        await self._store.transaction(op)
+                        await self._store.transaction(*same, op)
                     except NoSuchNode:
                         pass
         elif placed.hot is not None:
-            await self._nodes.remove(placed.hot)
+            await self._nodes.remove(placed.hot, same)
 
     def _set(self, old: StoredCold, new: ColdSegment) -> Set:
         return Set(self._paths.cold_segment(old.name), encode_cold(new), old.version)

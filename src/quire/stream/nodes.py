@@ -123,10 +123,10 @@ class StreamNodes:
                 return found
         raise MetadataUnavailable(f"the segments of {self.paths.stream!r} change faster than they can be read")
 
-    async def remove(self, stored: StoredSegment) -> None:
-        """Forget a segment whose ledger is deleted. Fine if that happened already."""
+    async def remove(self, stored: StoredSegment, same: Sequence[Op] = ()) -> None:
+        """Forget a segment whose ledger is deleted, with `same` only of that stream. Fine if that happened already."""
         try:
-            await self.store.delete(self.paths.segment(stored.name), expected=ANY_VERSION)
+            await self.store.transaction(*same, Delete(self.paths.segment(stored.name), ANY_VERSION))
         except NoSuchNode:
             pass
 
@@ -159,6 +159,13 @@ class StreamNodes:
             return identity_among((await self.store.children(self.paths.root)).names)
         except NoSuchNode:
             return None
+
+    async def same(self) -> list[Op]:
+        """What a transaction checks so that it is refused in another stream of this name, as far as can be told. There,
+        names of segments come again: ask for it before they are read.
+        """
+        identity = await self.identity()
+        return [] if identity is None else [Check(self.paths.identity(identity), ANY_VERSION)]
 
     async def _read(self, path: str) -> Node | None:
         try:

@@ -10,6 +10,7 @@ from typing import Final
 
 from quire.codec.stream_metadata.segment import Segment
 from quire.errors import NoSuchLedger, NoSuchNode, VersionConflict
+from quire.metadata.driver import Op
 from quire.protocol.segments import purge_by_age, purge_by_size, purge_by_txid, truncate
 from quire.stream.cold_nodes import CHANGES_MAX, ColdNodes, Placed, StoredCold, cold_names
 from quire.stream.context import StreamContext
@@ -104,11 +105,13 @@ class Retention:
     async def _purge_front(self, choose: Callable[[Sequence[Segment]], Sequence[Segment]]) -> int:
         """Delete from the oldest segment on what `choose` chooses among the first of them, until it leaves one."""
         purged = 0
+        same = await self._nodes.same()
         while True:
             known = await self._first(_LOOK_AT)
             doomed = choose([placed.stored.segment for placed in known])
-            purged += await self._delete(known, doomed)
-            if len(doomed) < _LOOK_AT - 1:
+            deleted = await self._delete(known, doomed, same)
+            purged += deleted
+            if deleted < _LOOK_AT - 1:
                 await self._sweep()
                 return purged
 
@@ -128,6 +131,7 @@ class Retention:
         return (await self._cold_nodes.whole_chain())[:count]
 
     async def _purge_by_size(self, settings: StreamSettings) -> int:
+        same = await self._nodes.same()
         known = await self._cold_nodes.whole_chain()
         doomed = purge_by_size(
             [placed.stored.segment for placed in known],
@@ -135,12 +139,14 @@ class Retention:
             bytes_max=settings.retention_bytes,
             truncated_only=settings.truncated_only,
         )
-        purged = await self._delete(known, doomed)
+        purged = await self._delete(known, doomed, same)
         await self._sweep()
         return purged
 
-    async def _delete(self, known: Sequence[Placed], doomed: Sequence[Segment]) -> int:
-        """Oldest first, so that what is left is a chain at any time."""
+    async def _delete(self, known: Sequence[Placed], doomed: Sequence[Segment], same: Sequence[Op]) -> int:
+        """Oldest first, so that what is left is a chain at any time. `same` was asked for before they were read."""
+        if doomed and await self._nodes.same() != same:
+            return 0  # The stream was deleted and made again: perhaps they are of the new one.
         found = {_identity(placed.stored.segment): placed for placed in known}
         if doomed:
             # What a sink that is gone has not noted would be lost with them, and with it whether its batches are there.
@@ -154,11 +160,11 @@ class Retention:
                     # Whoever is about to restore it cannot do so any more.
                     claimed = await self._cold_nodes.rewrite(placed.cold, placed.cold.cold)
                 except (VersionConflict, NoSuchNode):
-                    return await self._delete(await self._cold_nodes.whole_chain(), doomed)  # It moved.
+                    return await self._delete(await self._cold_nodes.whole_chain(), doomed, same)  # It moved.
                 await _delete_cold(self._context, claimed)
             if placed.hot is not None:
                 await self._context.ledgers.delete(placed.hot.segment.ledger_id)
-            await self._cold_nodes.forget(placed)
+            await self._cold_nodes.forget(placed, same)
             self._lengths.pop(segment.ledger_id, None)
             self._context.metrics.purged_segments.add()
         return len(doomed)

@@ -18,6 +18,7 @@ from quire.stream.ownership import open_stream_writer
 from quire.stream.reader import open_stream_reader
 from quire.stream.removal import _Removal, delete_stream
 from quire.stream.renaming import rename_stream
+from quire.stream.retention import Retention
 from quire.stream.settings import StreamSettings
 from quire.stream.subscriptions import Subscriptions
 from quire.stream.writer import StreamWriter
@@ -258,6 +259,32 @@ def test_a_ledger_whose_id_was_chosen_by_hand_is_not_deleted_as_a_leftover() -> 
         async with open_stream_writer(context, "s", SETTINGS) as writer:
             await writer.append(b"2")
         assert taken in {each async for each in context.ledgers.scan()}
+
+    play(act)
+
+
+def test_a_purge_that_was_stopped_leaves_a_stream_that_was_made_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def write(context: StreamContext, *payloads: bytes) -> None:
+        for payload in payloads:  # Each into a segment of its own.
+            async with open_stream_writer(context, "s", SETTINGS) as writer:
+                await writer.append(payload)
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        await write(context, b"1", b"2")
+        async with cluster.context("purger") as purger:
+            delete, deleted = purger.ledgers.delete, list[int]()
+
+            async def delete_and_stop(ledger_id: int) -> None:
+                await delete(ledger_id)
+                if not deleted:
+                    deleted.append(ledger_id)
+                    await make_again(context)
+                    await write(context, b"one", b"two")
+
+            monkeypatch.setattr(purger.ledgers, "delete", delete_and_stop)
+            await Retention(purger, cluster.nodes(purger, "s")).purge_below(2**60)
+        assert len(deleted) == 1
+        assert [record.payload for record in await stored_records(context) if not record.is_control] == [b"one", b"two"]
 
     play(act)
 
