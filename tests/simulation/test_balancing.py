@@ -64,6 +64,7 @@ async def ask(proxy: WriteProxy, method: Method, request: Any) -> Any:
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(600)
 def test_streams_spread_over_all_proxies_and_then_stay_where_they_are() -> None:
     async def check(world: Serving) -> None:
         await rebalanced(world, EAGER)
