@@ -14,7 +14,6 @@ the same (`quire.stream.client_api`), and is told of in `quire.stream.namespace`
 """
 
 import ssl
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from quire.cold import ColdStores
@@ -27,6 +26,7 @@ from quire.metadata import StoreSettings
 from quire.protocol.placement import Placement
 from quire.proxy.client.settings import ProxyClientSettings
 from quire.runtime import Runtime, StrPath
+from quire.runtime.opening import Opening
 from quire.stream.client_api import Client
 from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
 from quire.stream.namespace import open_namespace
@@ -60,8 +60,11 @@ def connect(
     runtime: Runtime | None = None,
     cold: ColdStores | None = None,
     proxy_settings: ProxyClientSettings | None = None,
-) -> AbstractAsyncContextManager[Client]:
+) -> Opening[Client]:
     """The streams at `uri`, for an `async with` block. Nothing is opened before the block begins.
+
+    Without a block, `await` it, and call `close` of what that gives. If the event loop ends before that, the client is
+    closed then, with a `ResourceWarning`. Writers and readers can be opened in both ways, too.
 
     With `create` the namespace is made if it is missing; `client_id` is how others see this client in locks;
     `settings_file` is followed while the client is open; with `tls` connections to bookies, or to proxies, are
@@ -72,6 +75,7 @@ def connect(
     Behind `quire:`, and `quires:`, which is the same over TLS, the metadata, the bookies and the namespace are the
     proxies' business: what is said of those here raises `InvalidArgument`, also in `settings`.
     """
+    shown = f"the client of {uri}"
     if _scheme(uri) in ("quire", "quires"):
         from quire.proxy.client.client import open_proxy_client  # And all of gRPC: others need neither.
         from quire.proxy.client.uri import parse_proxy_uri
@@ -85,13 +89,16 @@ def connect(
             store_settings=store_settings is not None,
             cold=cold is not None,
         )
-        return open_proxy_client(
-            parsed,
-            settings=settings,
-            client_settings=proxy_settings or ProxyClientSettings(),
-            client_id=client_id,
-            tls=tls,
-            runtime=runtime,
+        return Opening(
+            open_proxy_client(
+                parsed,
+                settings=settings,
+                client_settings=proxy_settings or ProxyClientSettings(),
+                client_id=client_id,
+                tls=tls,
+                runtime=runtime,
+            ),
+            shown,
         )
     if proxy_settings is not None:
         raise InvalidArgument(f"{uri!r} leads to no proxies, so there is nothing for proxy_settings to say")
@@ -99,9 +106,28 @@ def connect(
         from quire.embedded.folder import parse_file_uri
         from quire.embedded.log import open_embedded  # Bookies: only a folder needs them in this process.
 
-        return open_embedded(
-            parse_file_uri(uri),
+        return Opening(
+            open_embedded(
+                parse_file_uri(uri),
+                settings=settings,
+                client_id=client_id,
+                settings_file=settings_file,
+                reload_interval_s=reload_interval_s,
+                ledger_settings=ledger_settings,
+                placement=placement,
+                pool_settings=pool_settings,
+                store_settings=store_settings,
+                tls=tls,
+                runtime=runtime,
+                cold=cold,
+            ),
+            shown,
+        )
+    return Opening(
+        open_namespace(
+            parse(uri),
             settings=settings,
+            create=create,
             client_id=client_id,
             settings_file=settings_file,
             reload_interval_s=reload_interval_s,
@@ -112,21 +138,8 @@ def connect(
             tls=tls,
             runtime=runtime,
             cold=cold,
-        )
-    return open_namespace(
-        parse(uri),
-        settings=settings,
-        create=create,
-        client_id=client_id,
-        settings_file=settings_file,
-        reload_interval_s=reload_interval_s,
-        ledger_settings=ledger_settings,
-        placement=placement,
-        pool_settings=pool_settings,
-        store_settings=store_settings,
-        tls=tls,
-        runtime=runtime,
-        cold=cold,
+        ),
+        shown,
     )
 
 
@@ -139,33 +152,41 @@ def ledgers(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
-) -> AbstractAsyncContextManager[LedgerClient]:
-    """The ledgers of the cluster whose metadata is at `uri`, or in a folder, for an `async with` block.
+) -> Opening[LedgerClient]:
+    """The ledgers of the cluster whose metadata is at `uri`, or in a folder, for an `async with` block, or without one
+    as `connect` says.
 
     With `tls` all connections to bookies are encrypted. Raises `InvalidUri`, and at the beginning of the block what
     opening a metadata store raises.
     """
+    shown = f"the ledgers of {uri}"
     if _scheme(uri) == "file":
         from quire.embedded.folder import parse_file_uri
         from quire.embedded.log import open_embedded_ledgers
 
-        return open_embedded_ledgers(
-            parse_file_uri(uri),
+        return Opening(
+            open_embedded_ledgers(
+                parse_file_uri(uri),
+                settings=settings,
+                placement=placement,
+                pool_settings=pool_settings,
+                store_settings=store_settings,
+                tls=tls,
+                runtime=runtime,
+            ),
+            shown,
+        )
+    return Opening(
+        open_ledgers(
+            uri,
             settings=settings,
             placement=placement,
             pool_settings=pool_settings,
             store_settings=store_settings,
             tls=tls,
             runtime=runtime,
-        )
-    return open_ledgers(
-        uri,
-        settings=settings,
-        placement=placement,
-        pool_settings=pool_settings,
-        store_settings=store_settings,
-        tls=tls,
-        runtime=runtime,
+        ),
+        shown,
     )
 
 

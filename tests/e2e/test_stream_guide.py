@@ -57,8 +57,10 @@ def shown() -> dict[str, Any]:
 async def test_the_programs_of_the_guide_work(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     functions = shown()
     assert await functions["write_and_read"](uri) == [b"paid", b"packed", b"sent"]
+    await functions["without_a_block"](uri)
     async with quire.connect(uri) as client:
         await client.seal_stream("orders")
+        assert (await client.stream_info("refunds")).record_count == 1, "the writer was closed"
     async with asyncio.timeout(30):
         await functions["follow"](uri, None)
         everything = capsys.readouterr().out

@@ -6,11 +6,11 @@ import signal
 import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from quire.errors import InvalidArgument, QuireError
-from quire.sync.handles import Handle, Opening, Scope
+from quire.sync.handles import Handle, Scope, open_handle
 from quire.sync.loop_thread import LoopThread
 
 WITHIN_S = 20.0
@@ -106,12 +106,12 @@ class SyncThing(Handle):
 
         return self._iterate(make)
 
-    def open(self, name: str, *, late: bool = False) -> AbstractContextManager["SyncThing"]:
+    def open(self, name: str, *, late: bool = False) -> "SyncThing":
         return self._open(lambda: open_thing(name, self.thing.log, late=late), SyncThing, name)
 
 
-def sync_thing(log: list[str], name: str = "a", *, late: bool = False) -> Opening[Thing, SyncThing]:
-    return Opening(lambda: open_thing(name, log, late=late), SyncThing, name, parent=None)
+def sync_thing(log: list[str], name: str = "a", *, late: bool = False) -> SyncThing:
+    return open_handle(lambda: open_thing(name, log, late=late), SyncThing, name, parent=None)
 
 
 @contextmanager

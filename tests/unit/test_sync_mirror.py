@@ -4,7 +4,6 @@ import inspect
 import types
 import typing
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from quire.ledger.advanced import AdvancedWriter
 from quire.ledger.client import LedgerClient
 from quire.ledger.reader import LedgerReader
 from quire.ledger.writer import LedgerWriter
+from quire.runtime.opening import Opening
 from quire.stream import client_api
 from quire.stream.namespace import Namespace
 from quire.stream.reader import StreamReader
@@ -42,7 +42,7 @@ FOR_THE_PARTS: dict[type, set[str]] = {
         *("on_lock_taken", "is_closed"),
         *("append_tracked", "append_control", "epoch", "give_up", "problem"),  # For write proxies.
     },
-    StreamReader: {"on_lock_lost", "lock", "has_reached"},
+    StreamReader: {"on_lock_lost", "lock", "has_reached", "stop"},
     LedgerClient: {
         "replacement",
         "keeps_placement",
@@ -50,6 +50,7 @@ FOR_THE_PARTS: dict[type, set[str]] = {
         "on_bookie_error",
         "on_bookie_slow",
         "on_bookie_answer",
+        "mark_lacking",
     },
     LedgerWriter: {"enqueue_nowait", "checked", "check_open", "queue", "error_for", "poison"},
     AdvancedWriter: set(),
@@ -80,10 +81,8 @@ def answer(member: Any) -> Any:
     told = signature(member).return_annotation
     arguments = [(MIRRORS | TYPES).get(each, each) for each in typing.get_args(told)]
     origin = typing.get_origin(told)
-    if inspect.isasyncgenfunction(getattr(member, "__wrapped__", None)):  # Of `asynccontextmanager`.
-        return AbstractContextManager[arguments[0]]  # type: ignore[valid-type]
-    if origin is AbstractAsyncContextManager:
-        return AbstractContextManager[arguments[0]]  # type: ignore[valid-type]
+    if inspect.isasyncgenfunction(getattr(member, "__wrapped__", None)) or origin is Opening:  # The former by `opens`.
+        return arguments[0]
     if origin in (AsyncIterator, AsyncGenerator):
         return Generator[arguments[0]]  # type: ignore[valid-type]
     return MIRRORS.get(told, told)

@@ -16,13 +16,14 @@ from quire.errors import DuplicateEntryId, InvalidArgument
 from quire.ledger.statistics import WriterStatistics
 from quire.ledger.writer import LedgerWriter
 from quire.metadata import StoredLedger
+from quire.runtime.opening import Opened
 from quire.types import EntryId, LedgerId
 
 if TYPE_CHECKING:
     from quire.ledger.client import LedgerClient
 
 
-class AdvancedWriter:
+class AdvancedWriter(Opened):
     """A ledger that is being written with ids of the application. Made by `LedgerClient.create_advanced`."""
 
     def __init__(self, client: "LedgerClient", stored: StoredLedger, password: bytes, *, write_flags: int = 0) -> None:
@@ -131,7 +132,7 @@ class AdvancedWriter:
 
     async def close(self, *, drain: bool = True) -> None:
         """As `LedgerWriter.close`. What waits behind a gap is not in the ledger: whoever appended it is told."""
-        await self._writer.close(drain=drain)
+        await self._closed_by(self._writer.close(drain=drain))
 
     async def __aenter__(self) -> "AdvancedWriter":
         await self._writer.__aenter__()

@@ -47,6 +47,7 @@ from quire.ledger.writer import LedgerWriter
 from quire.metadata import Cluster, MetadataStore, StoredLedger, StoreSettings, open_cluster
 from quire.protocol.placement import Placement
 from quire.runtime import Runtime, real_runtime
+from quire.runtime.opening import Opened, opens
 from quire.telemetry.events import logger
 from quire.types import BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerMetadata, LedgerState, Quorum
 from quire.types import ledger_id as ledger_id_of
@@ -58,7 +59,7 @@ _MARK_WITHIN_S: Final = (
 )
 
 
-class LedgerClient:
+class LedgerClient(Opened):
     """All ledgers of one cluster. Made by `open_ledgers`."""
 
     def __init__(
@@ -79,7 +80,7 @@ class LedgerClient:
 
     # --- Creating
 
-    @asynccontextmanager
+    @opens("the writer of a ledger")
     async def create(
         self,
         *,
@@ -105,7 +106,7 @@ class LedgerClient:
             with self.metrics.writing(lambda: writer.statistics().in_flight_entries):
                 yield writer
 
-    @asynccontextmanager
+    @opens("the writer of a ledger")
     async def create_advanced(
         self,
         *,
@@ -182,7 +183,7 @@ class LedgerClient:
 
     # --- Opening
 
-    @asynccontextmanager
+    @opens("the reader of a ledger")
     async def open(
         self, ledger_id: int, *, password: bytes = b"", recover: bool = True, keep_metadata: bool = False
     ) -> AsyncIterator[LedgerReader]:
@@ -265,6 +266,12 @@ class LedgerClient:
     def id_of(number: int) -> LedgerId:
         """Raises `InvalidArgument` for what cannot be one."""
         return ledger_id_of(number)
+
+    # --- Its end
+
+    async def close(self) -> None:
+        """Close the client, after all that was opened through it without a block. Fine if it is closed."""
+        await self._close_opening()
 
     # --- For the parts
 

@@ -29,6 +29,7 @@ from quire.ledger.reader_statistics import ReadCounts, ReaderStatistics
 from quire.ledger.watching import MetadataWatch
 from quire.metadata import StoredLedger
 from quire.protocol.quorum import write_set
+from quire.runtime.opening import Opened
 from quire.types import NO_ENTRY, BookieId, DigestType, EntryId, Fragment, LedgerId, LedgerState
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class LedgerEntry(NamedTuple):
 _new_entry = tuple.__new__  # Half of what `LedgerEntry(…)` costs, and there is one for each entry.
 
 
-class LedgerReader:
-    """A ledger that is read. Made by `LedgerClient.open`, for use as `async with`."""
+class LedgerReader(Opened):
+    """A ledger that is read. Made by `LedgerClient.open`."""
 
     def __init__(
         self, client: "LedgerClient", stored: StoredLedger, password: bytes, *, keep_metadata: bool = False
@@ -72,6 +73,10 @@ class LedgerReader:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._watch.stop()
+
+    async def close(self) -> None:
+        """Let go of the ledger. Fine if it is closed."""
+        await self._close_opening()
 
     # --- What is known
 

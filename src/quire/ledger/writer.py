@@ -42,6 +42,7 @@ from quire.ledger.requests import AddRequests, FlaggedAdds, PlainAdds
 from quire.ledger.statistics import WriterStatistics
 from quire.ledger.window import Waiters, Window
 from quire.metadata import StoredLedger
+from quire.runtime.opening import Opened
 from quire.types import NO_ENTRY, BookieId, DigestType, EntryId, LedgerId
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class AppendListener(Protocol):
         """Nothing more is acknowledged. `error_for` says what to tell of an entry."""
 
 
-class LedgerWriter:
+class LedgerWriter(Opened):
     """A ledger that is being written. Made by `LedgerClient.create`, for use as `async with`."""
 
     def __init__(self, client: "LedgerClient", stored: StoredLedger, password: bytes, *, write_flags: int = 0) -> None:
@@ -399,6 +400,9 @@ class LedgerWriter:
         With deferred sync it is sealed at what was forced: call `force` before. Raises `LedgerFenced` if another client
         sealed it elsewhere. A second call does nothing. If bookies lack entries, autorecovery is told at once.
         """
+        await self._closed_by(self._seal(drain=drain))
+
+    async def _seal(self, *, drain: bool) -> None:
         undrained: QuireError | None = None
         if drain and self._problem is None:
             try:
@@ -432,7 +436,7 @@ class LedgerWriter:
 
     async def __aexit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         try:
-            await self.close(drain=kind is None)
+            await self._seal(drain=kind is None)
         except QuireError:
             if kind is None:
                 raise

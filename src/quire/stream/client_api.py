@@ -6,10 +6,10 @@
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Protocol, Unpack, runtime_checkable
 
 from quire.metadata import ANY_VERSION, Version
+from quire.runtime.opening import Opening
 from quire.stream.info import StreamInfo
 from quire.stream.reader import StreamReader
 from quire.stream.settings import StreamOverrides, StreamSettings
@@ -100,9 +100,7 @@ class Client(Protocol):
 
     async def set_stream_metadata(self, stream: str, data: bytes, *, expected: Version = ANY_VERSION) -> None: ...
 
-    def open_writer(
-        self, stream: str, **overrides: Unpack[StreamOverrides]
-    ) -> AbstractAsyncContextManager[StreamWriter]: ...
+    def open_writer(self, stream: str, **overrides: Unpack[StreamOverrides]) -> Opening[StreamWriter]: ...
 
     def open_reader(
         self,
@@ -113,4 +111,6 @@ class Client(Protocol):
         exclusive: bool = False,
         skip_truncated: bool = False,
         **overrides: Unpack[StreamOverrides],
-    ) -> AbstractAsyncContextManager[StreamReader]: ...
+    ) -> Opening[StreamReader]: ...
+
+    async def close(self) -> None: ...

@@ -15,7 +15,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar, Unpack
 
 from quire.codec.stream_metadata.names import stream_name
@@ -30,6 +30,7 @@ from quire.ledger.settings import LedgerSettings
 from quire.metadata import ANY_VERSION, MetadataStore, StoreSettings, Version
 from quire.protocol.placement import Placement
 from quire.runtime import Runtime, StrPath, real_runtime
+from quire.runtime.opening import Opened, Opening
 from quire.stream.binding import bound_ledgers, open_bound
 from quire.stream.context import StreamContext
 from quire.stream.creation import create_stream
@@ -56,7 +57,7 @@ T = TypeVar("T")
 _DEFAULTS: Final = StreamSettings()
 
 
-class Namespace:
+class Namespace(Opened):
     """All streams of one namespace. Made by `open_namespace`."""
 
     def __init__(self, context: StreamContext, uri: StreamUri, dynamic: DynamicSettings) -> None:
@@ -224,16 +225,16 @@ class Namespace:
 
     # --- Writing and reading
 
-    def open_writer(
-        self, stream: str, **overrides: Unpack[StreamOverrides]
-    ) -> AbstractAsyncContextManager[StreamWriter]:
-        """The one writer of a stream, for an `async with` block. `overrides` are settings for this writer alone.
+    def open_writer(self, stream: str, **overrides: Unpack[StreamOverrides]) -> Opening[StreamWriter]:
+        """The one writer of a stream, for an `async with` block, or to be awaited.
 
-        Raises `InvalidName`, `InvalidArgument`, and what `quire.stream.ownership.open_stream_writer` raises.
+        `overrides` are settings for this writer alone. Raises `InvalidName`, `InvalidArgument`, and what
+        `quire.stream.ownership.open_stream_writer` raises.
         """
         name = stream_name(stream)
         settings = self.settings_for(name, **overrides)
-        return open_stream_writer(self.context, name, settings, sample=self._sampler(name, settings, overrides))
+        opened = open_stream_writer(self.context, name, settings, sample=self._sampler(name, settings, overrides))
+        return Opening(opened, f"the writer of stream {name!r}", parent=self.opening)
 
     def open_reader(
         self,
@@ -244,27 +245,36 @@ class Namespace:
         exclusive: bool = False,
         skip_truncated: bool = False,
         **overrides: Unpack[StreamOverrides],
-    ) -> AbstractAsyncContextManager[StreamReader]:
-        """A reader of a stream, for an `async with` block. `overrides` are settings for this reader alone.
+    ) -> Opening[StreamReader]:
+        """A reader of a stream, for an `async with` block, or to be awaited.
 
-        `start` may be text, such as `>3:17:0` or `t:2026-01-01`: see `quire.stream.positions` for all forms.
+        `overrides` are settings for this reader alone. `start` may be text, such as `>3:17:0` or
+        `t:2026-01-01`: see `quire.stream.positions` for all forms.
         Raises `InvalidName`, `InvalidArgument`, and what `quire.stream.reader.open_stream_reader` raises.
         """
-        return open_stream_reader(
+        name = stream_name(stream)
+        opened = open_stream_reader(
             self.context,
-            stream_name(stream),
+            name,
             self.settings_for(stream, **overrides),
             start=parse_position(start) if isinstance(start, str) else start,
             subscription=subscription,
             exclusive=exclusive,
             skip_truncated=skip_truncated,
         )
+        return Opening(opened, f"the reader of stream {name!r}", parent=self.opening)
+
+    # --- Its end
+
+    async def close(self) -> None:
+        """Close the client, after all that was opened through it without a block. Fine if it is closed."""
+        await self._close_opening()
+
+    # --- For the parts
 
     def _sampler(self, stream: str, opened: StreamSettings, overrides: StreamOverrides) -> Callable[[], StreamSettings]:
         """How an open writer learns of a change of the settings file."""
         return lambda: adopted(opened, self._dynamic.of(stream, **overrides))
-
-    # --- For the parts
 
     def _paths(self, stream: str) -> StreamPaths:
         return self.context.paths(stream_name(stream))

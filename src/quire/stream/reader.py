@@ -25,6 +25,7 @@ from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import DamagedEntry, HandleClosed, InvalidArgument, LockLost, QuireError, ReaderIdle, StreamSealed
 from quire.metadata import HeldLock
+from quire.runtime.opening import Opened
 from quire.stream.context import StreamContext
 from quire.stream.damage import unreadable
 from quire.stream.decoding import Decoder, place_after
@@ -79,7 +80,7 @@ class Commit(Protocol):
     async def __call__(self, position: DLSN, *, may_go_back: bool) -> DLSN: ...
 
 
-class StreamReader:
+class StreamReader(Opened):
     """One stream, read from one place on. Made by `open_stream_reader`. One task at a time should read."""
 
     def __init__(
@@ -298,7 +299,12 @@ class StreamReader:
     def _closed_error(self) -> HandleClosed:
         return HandleClosed(f"the reader of stream {self.stream!r} was closed", stream=self.stream)
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        """Give nothing any more, and let go of the stream. Fine if it is closed."""
+        self.stop()
+        await self._close_held()
+
+    def stop(self) -> None:
         """Give nothing any more. `open_stream_reader` does it when its block ends."""
         if self._is_open:
             self._drop()
@@ -381,7 +387,7 @@ async def open_stream_reader(
             lock=lock,
             find_end=find_end,
         )
-        stack.callback(reader.close)
+        stack.callback(reader.stop)
         stack.enter_context(context.metrics.open(context.metrics.readers))
         if lock is not None:
             lost = LockLost(f"the session that held {lock.path!r} has ended: another reader may go on", path=lock.path)

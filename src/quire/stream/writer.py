@@ -14,6 +14,7 @@ from quire.codec.stream.limits import RECORD_HEADER_BYTES, RECORDS_BYTES_MAX
 from quire.codec.stream.record_sets import encode_record_set
 from quire.errors import InvalidArgument, QuireError, RecordTooLarge, WriterFenced
 from quire.ledger.metrics import SLOW_S
+from quire.runtime.opening import Opened
 from quire.stream.append_rules import check_txids, checked_records
 from quire.stream.context import StreamContext
 from quire.stream.outlet import Outlet
@@ -28,7 +29,7 @@ from quire.types import DLSN, Lssn
 _log = logger("stream")
 
 
-class StreamWriter:
+class StreamWriter(Opened):
     """A stream that is being written. Made by `open_stream_writer`, for use inside its `async with`."""
 
     def __init__(
@@ -223,4 +224,4 @@ class StreamWriter:
         Once begun, closing goes on to its end, also if whoever asked for it is cancelled; a second call waits for it.
         What cannot be completed now is completed by the next writer.
         """
-        await self._outlet.aclose(drain=drain)
+        await self._closed_by(self._outlet.aclose(drain=drain))

@@ -6,13 +6,15 @@
         with client.open_reader("orders") as reader:
             for record in reader: ...
 
+What is opened without a `with` block is closed with `close`. What is forgotten is closed when it is collected, with a
+`ResourceWarning`.
+
 All of it runs in one thread with one event loop, which begins with the first client and ends with the last one; calls
 wait for it. Handles may be used from any thread. `KeyboardInterrupt` cancels the call that it interrupts; the handle
 can be used on. In a forked child handles of its parent raise `HandleClosed`: open new ones there.
 """
 
 import ssl
-from contextlib import AbstractContextManager
 from typing import Final
 
 from quire import client as async_client
@@ -26,7 +28,7 @@ from quire.proxy.client.settings import ProxyClientSettings
 from quire.runtime import Runtime, StrPath
 from quire.stream.dynamic_settings import RELOAD_INTERVAL_S
 from quire.stream.settings import StreamSettings
-from quire.sync.handles import Opening
+from quire.sync.handles import open_handle
 from quire.sync.ledger import AdvancedWriter, LedgerClient, LedgerReader, LedgerWriter
 from quire.sync.stream import Client, StreamReader, StreamWriter
 
@@ -62,8 +64,8 @@ def connect(
     runtime: Runtime | None = None,
     cold: ColdStores | None = None,
     proxy_settings: ProxyClientSettings | None = None,
-) -> AbstractContextManager[Client]:
-    """The streams at `uri`, for a `with` block. See `quire.connect`."""
+) -> Client:
+    """The streams at `uri`, open: for a `with` block, or to be closed. See `quire.connect`."""
     opening = async_client.connect(
         uri,
         settings=settings,
@@ -80,7 +82,7 @@ def connect(
         cold=cold,
         proxy_settings=proxy_settings,
     )
-    return Opening(lambda: opening, Client, f"the client of {uri}", parent=None)
+    return open_handle(lambda: opening, Client, f"the client of {uri}", parent=None)
 
 
 def ledgers(
@@ -92,8 +94,8 @@ def ledgers(
     store_settings: StoreSettings | None = None,
     tls: ssl.SSLContext | None = None,
     runtime: Runtime | None = None,
-) -> AbstractContextManager[LedgerClient]:
-    """The ledgers of the cluster at `uri`, for a `with` block. See `quire.ledgers`."""
+) -> LedgerClient:
+    """The ledgers of the cluster at `uri`, open: for a `with` block, or to be closed. See `quire.ledgers`."""
     opening = async_client.ledgers(
         uri,
         settings=settings,
@@ -103,4 +105,4 @@ def ledgers(
         tls=tls,
         runtime=runtime,
     )
-    return Opening(lambda: opening, LedgerClient, f"the ledgers of {uri}", parent=None)
+    return open_handle(lambda: opening, LedgerClient, f"the ledgers of {uri}", parent=None)

@@ -1,7 +1,6 @@
 """Ledgers for blocking code: the client, both kinds of writers, and readers."""
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 
 from quire.codec.entry import Entry
 from quire.ledger import advanced as async_advanced
@@ -74,7 +73,11 @@ class LedgerWriter(Handle):
         self._call(lambda: self._writer.wait_acknowledged(first, last))
 
     def close(self, *, drain: bool = True) -> None:
-        self._call(lambda: self._writer.close(drain=drain))
+        try:
+            if not self._scope.is_closed:
+                self._call(lambda: self._writer.close(drain=drain))
+        finally:
+            self._leave(None)
 
 
 @mirror_of(async_advanced.AdvancedWriter)
@@ -122,7 +125,11 @@ class AdvancedWriter(Handle):
         return self._call(self._writer.force)
 
     def close(self, *, drain: bool = True) -> None:
-        self._call(lambda: self._writer.close(drain=drain))
+        try:
+            if not self._scope.is_closed:
+                self._call(lambda: self._writer.close(drain=drain))
+        finally:
+            self._leave(None)
 
 
 @mirror_of(async_reader.LedgerReader)
@@ -183,6 +190,9 @@ class LedgerReader(Handle):
     def limit_read_ahead(self, bytes_max: int) -> None:
         self._ask(lambda: self._reader.limit_read_ahead(bytes_max))
 
+    def close(self) -> None:
+        self._leave(None)
+
 
 @mirror_of(async_client.LedgerClient)
 class LedgerClient(Handle):
@@ -213,7 +223,7 @@ class LedgerClient(Handle):
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         deferred_sync: bool = False,
-    ) -> AbstractContextManager[LedgerWriter]:
+    ) -> LedgerWriter:
         return self._open(
             lambda: self._client.create(
                 ensemble=ensemble,
@@ -240,7 +250,7 @@ class LedgerClient(Handle):
         custom: Mapping[str, bytes] | None = None,
         ledger_id: int | None = None,
         deferred_sync: bool = False,
-    ) -> AbstractContextManager[AdvancedWriter]:
+    ) -> AdvancedWriter:
         return self._open(
             lambda: self._client.create_advanced(
                 ensemble=ensemble,
@@ -258,7 +268,7 @@ class LedgerClient(Handle):
 
     def open(
         self, ledger_id: int, *, password: bytes = b"", recover: bool = True, keep_metadata: bool = False
-    ) -> AbstractContextManager[LedgerReader]:
+    ) -> LedgerReader:
         return self._open(
             lambda: self._client.open(ledger_id, password=password, recover=recover, keep_metadata=keep_metadata),
             LedgerReader,
@@ -280,3 +290,8 @@ class LedgerClient(Handle):
     @staticmethod
     def id_of(number: int) -> LedgerId:
         return async_client.LedgerClient.id_of(number)
+
+    # --- Its end
+
+    def close(self) -> None:
+        self._leave(None)

@@ -50,9 +50,10 @@ class LoopThread:
         await self._over.wait()
 
     def stop(self) -> None:
-        """End the thread, and return when it has ended."""
+        """End the thread, and return when it has ended. Called in the thread itself, it does not wait."""
         self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
+        if not self.is_current:
+            self._thread.join()
 
     @property
     def is_alive(self) -> bool:

@@ -9,7 +9,6 @@ import math
 import sys
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final, Self, Unpack
 
@@ -76,7 +75,11 @@ class StreamWriter(Handle):
         self._call(self._writer.seal)
 
     def close(self, *, drain: bool = True) -> None:
-        self._call(lambda: self._writer.aclose(drain=drain))
+        try:
+            if not self._scope.is_closed:
+                self._call(lambda: self._writer.aclose(drain=drain))
+        finally:
+            self._leave(None)
 
 
 @mirror_of(async_reader.StreamReader)
@@ -221,7 +224,7 @@ class StreamReader(Handle):
 
     def close(self) -> None:
         self._is_shut = True
-        self._ask(self._reader.close)
+        self._leave(None)
 
 
 @mirror_of(async_namespace.Namespace)
@@ -291,7 +294,7 @@ class Client(Handle):
 
     # --- Writing and reading
 
-    def open_writer(self, stream: str, **overrides: Unpack[StreamOverrides]) -> AbstractContextManager[StreamWriter]:
+    def open_writer(self, stream: str, **overrides: Unpack[StreamOverrides]) -> StreamWriter:
         return self._open(
             lambda: self._namespace.open_writer(stream, **overrides), StreamWriter, f"the writer of stream {stream!r}"
         )
@@ -305,7 +308,7 @@ class Client(Handle):
         exclusive: bool = False,
         skip_truncated: bool = False,
         **overrides: Unpack[StreamOverrides],
-    ) -> AbstractContextManager[StreamReader]:
+    ) -> StreamReader:
         return self._open(
             lambda: self._namespace.open_reader(
                 stream,
@@ -318,3 +321,8 @@ class Client(Handle):
             StreamReader,
             f"the reader of stream {stream!r}",
         )
+
+    # --- Its end
+
+    def close(self) -> None:
+        self._leave(None)

@@ -19,7 +19,7 @@ thread of `quire.sync`, so that neither a blocked event loop of a test nor a deb
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -35,7 +35,7 @@ from quire.errors import BookieFailed, FolderUnusable, InvalidArgument
 from quire.metadata import Cluster, StoreSettings, init_cluster, open_store
 from quire.runtime import AsyncioClock, AsyncioNetwork, Runtime, StrPath, SystemRng
 from quire.stream.binding import binding_for, write_binding
-from quire.sync.handles import Handle, Opening, Scope
+from quire.sync.handles import Handle, Scope, open_handle
 from quire.sync.loop_thread import LoopThread
 from quire.testing.memory_index import MemoryIndexFolder
 from quire.testing.unsynced_disk import UnsyncedDisk
@@ -74,7 +74,7 @@ class EmbeddedLog:
         """`quire.connect` with this log's URI."""
         return quire.connect(self.uri, **options)
 
-    def connect_sync(self, **options: Any) -> AbstractContextManager[sync.Client]:
+    def connect_sync(self, **options: Any) -> sync.Client:
         """The same for blocking code: `quire.sync.connect`."""
         return sync.connect(self.uri, **options)
 
@@ -122,7 +122,7 @@ class LocalCluster(Handle):
         """`quire.connect` with this cluster's URI."""
         return quire.connect(self.uri, **options)
 
-    def connect_sync(self, **options: Any) -> AbstractContextManager[sync.Client]:
+    def connect_sync(self, **options: Any) -> sync.Client:
         """The same for blocking code. A client that a test forgets to close is closed with the cluster."""
         return self._open(lambda: quire.connect(self.uri, **options), sync.Client, f"the client of {self.uri}")
 
@@ -140,7 +140,7 @@ class LocalCluster(Handle):
         self._call(lambda: self._bookies.start(number))
 
 
-def local_cluster(folder: StrPath, *, bookies: int = 3) -> AbstractContextManager[LocalCluster]:
+def local_cluster(folder: StrPath, *, bookies: int = 3) -> LocalCluster:
     """A cluster of `bookies` in a folder that is new or empty, for a `with` block.
 
     The folder is of no use afterwards: the index of its bookies is gone. Raises `InvalidArgument`, `FolderUnusable`,
@@ -151,7 +151,7 @@ def local_cluster(folder: StrPath, *, bookies: int = 3) -> AbstractContextManage
             f"a test's cluster cannot have {bookies} bookies", hint=f"Ask for 1 to {_BOOKIES_MAX}.", bookies=bookies
         )
     data = DataFolder(str(Path(folder).absolute()))
-    return Opening(lambda: _serve(data, bookies), LocalCluster, f"the cluster in {data.path!r}", parent=None)
+    return open_handle(lambda: _serve(data, bookies), LocalCluster, f"the cluster in {data.path!r}", parent=None)
 
 
 # --- In the loop thread

@@ -251,3 +251,42 @@ async def write_where_nothing_can_be_written(folder: Path) -> None:
             assert (await anext(reader)).payload == b"paid"
         async with client.open_writer("orders", call_timeout_s=2.0) as writer:
             await writer.append(b"more")
+
+
+async def test_handles_are_opened_and_closed_without_blocks(tmp_path: Path) -> None:
+    """Closed folders can be opened again at once: what was opened without a block has let go of everything."""
+    for number in range(2):
+        client = await quire.connect(f"file:{tmp_path}/log")
+        writer = await client.open_writer("orders")
+        await writer.append(b"%d" % number)
+        await writer.aclose()
+        writer = await client.open_writer("orders")  # The first one has given up the stream.
+        await writer.append(b"more")
+        reader = await client.open_reader("orders", start="earliest")
+        assert len([record async for record in reader.read_to_end()]) == 2 * (number + 1)
+        await reader.close()
+        await client.close()
+        await client.close()
+    ledgers = await quire.ledgers(f"file:{tmp_path}/log")
+    ledger = await ledgers.create(ensemble=1, write_quorum=1, ack_quorum=1)
+    await ledger.append(b"entry")
+    await ledger.close()
+    entries = await ledgers.open(ledger.id)
+    assert entries.last_add_confirmed == 0
+    await entries.close()
+    await ledgers.close()
+
+
+def test_blocking_handles_are_opened_and_closed_without_blocks(tmp_path: Path) -> None:
+    for number in range(2):
+        client = quire.sync.connect(f"file:{tmp_path}/log")
+        writer = client.open_writer("orders")
+        writer.append(b"%d" % number)
+        writer.close()
+        writer = client.open_writer("orders")
+        writer.append(b"more")
+        reader = client.open_reader("orders", start="earliest")
+        assert len(list(reader.read_to_end())) == 2 * (number + 1), "a blocking reader ends at the end as of now"
+        reader.close()
+        client.close()
+        client.close()

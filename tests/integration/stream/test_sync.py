@@ -281,7 +281,7 @@ def test_closing_a_client_ends_what_waits(cluster: OneBookie, stream: str) -> No
 
 def test_a_client_that_closes_has_appends_of_other_threads_acknowledged(cluster: OneBookie, stream: str) -> None:
     with sync.connect(cluster.streams, settings=SETTINGS, store_settings=STORE) as client:
-        writer = client.open_writer(stream, transmit="periodic", flush_interval_s=10.0).__enter__()
+        writer = client.open_writer(stream, transmit="periodic", flush_interval_s=10.0)
         worker = Worker(lambda: writer.append(b"x"))
 
         async def is_queued() -> bool:

@@ -5,13 +5,14 @@ import gc
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Generator
 from contextlib import ExitStack
 
 import pytest
 
 from quire.errors import HandleClosed, InvalidArgument
-from quire.sync.handles import Handle, Opening
+from quire.sync.handles import Handle, open_handle
 from tests.support.things import (
     SyncThing,
     Worker,
@@ -100,7 +101,7 @@ def test_what_is_open_is_closed_if_nobody_gets_it() -> None:
 
     with (
         pytest.raises(InvalidArgument, match="refused"),
-        Opening(lambda: open_thing("a", log), refuse, "a", parent=None),
+        open_handle(lambda: open_thing("a", log), refuse, "a", parent=None),
     ):
         raise AssertionError("it is never open")
     assert log == ["open a", "CancelledError in a", "close a"]
@@ -129,7 +130,7 @@ def test_a_handle_is_for_one_block() -> None:
     thing = sync_thing([])
     with thing:
         pass
-    with pytest.raises(InvalidArgument, match="opened before"), thing:
+    with pytest.raises(HandleClosed, match="a was closed"), thing:
         pass
 
 
@@ -141,7 +142,7 @@ def test_a_closed_handle_refuses_everything() -> None:
         with client.open("b") as child:
             numbers = child.count(10)
             assert next(numbers) == 0
-        for use in (lambda: child.add(1), lambda: child.count(1), lambda: child.open("c").__enter__()):
+        for use in (lambda: child.add(1), lambda: child.count(1), lambda: child.open("c")):
             with pytest.raises(HandleClosed, match="b was closed"):
                 use()
         numbers.close()
@@ -172,10 +173,9 @@ def test_children_are_closed_first_and_newest_first() -> None:
     log: list[str] = []
     with ExitStack() as forgotten:
         with sync_thing(log) as client:
-            children = [client.open(name) for name in "bcd"]
-            b, c, d = (forgotten.enter_context(child) for child in children)
+            b, c, d = (forgotten.enter_context(client.open(name)) for name in "bcd")
             forgotten.enter_context(b.open("e"))
-            children[1].__exit__(None, None, None)
+            c.close()
             del log[:]
         assert log == ["close d", "close e", "close b", "close a"]
         with pytest.raises(HandleClosed):
@@ -189,13 +189,13 @@ def test_an_interrupted_closing_leaves_nothing_open() -> None:
     """The second client keeps the loop thread alive, so that its end cannot be what cleans up."""
     log: list[str] = []
     with sync_thing([], "other"):
-        opened = sync_thing(log)
-        client = opened.__enter__()
-        client.open("b").__enter__()
+        client = sync_thing(log)
+        child = client.open("b")
         worker = Worker(client.wait)  # Which closing waits for, and which never ends by itself.
         assert client.thing.waiting.wait(20)
         with pytest.raises(KeyboardInterrupt), interrupt_when(client.thing.closed):
-            opened.__exit__(None, None, None)
+            client.close()
+        child.close()
         assert isinstance(worker.result(), HandleClosed)
     assert log == ["open a", "open b", "close b", "close a", "cancelled"]
 
@@ -204,7 +204,7 @@ def test_an_opening_in_another_thread_ends_with_the_client() -> None:
     log: list[str] = []
     opening.clear()
     with sync_thing(log) as client:
-        worker = Worker(lambda: client.open("b", late=True).__enter__())
+        worker = Worker(lambda: client.open("b", late=True))
         assert opening.wait(20)
     assert isinstance(worker.result(), HandleClosed)
     assert log == ["open a", "open b", "gave up b", "close a"]
@@ -222,6 +222,57 @@ def test_the_loop_thread_lives_as_long_as_the_last_client() -> None:
     assert loop_threads() == []
     with sync_thing([]) as again:
         assert again.add(1) == 2
+
+
+# --- Without a block
+
+
+def test_a_handle_is_opened_and_closed_without_a_block() -> None:
+    log: list[str] = []
+    client = sync_thing(log)
+    child = client.open("b")
+    assert child.add(1) == 2
+    client.close()
+    child.close()
+    client.close()
+    assert log == ["open a", "open b", "close b", "close a"]
+    assert loop_threads() == []
+
+
+def forget(name: str, log: list[str], *, child: str | None = None) -> list[str]:
+    """What a program is told that forgets to close something."""
+
+    def program() -> None:
+        thing = sync_thing(log, name)
+        if child is not None:
+            thing = thing.open(child)
+            gc.collect()
+        assert thing.add(1) == 2
+
+    async def is_over() -> bool:
+        return loop_threads() == []
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        program()
+        gc.collect()
+    asyncio.run(eventually(is_over, what="the loop thread has ended"))
+    return [str(each.message) for each in caught if each.category is ResourceWarning]
+
+
+ADVICE = "was left open and forgotten: call its `close()`, or use `with`"
+
+
+def test_a_forgotten_handle_is_closed_with_a_warning_that_names_it() -> None:
+    log: list[str] = []
+    assert forget("a", log) == [f"a {ADVICE}"]
+    assert log == ["open a", "close a"]
+
+
+def test_a_child_keeps_its_client_open() -> None:
+    log: list[str] = []
+    assert forget("a", log, child="b") == [f"b {ADVICE}", f"a {ADVICE}"]
+    assert log == ["open a", "open b", "close b", "close a"]
 
 
 # --- Iterators
@@ -340,11 +391,10 @@ def test_a_fork_cannot_use_its_parents_handles_and_can_open_its_own() -> None:
 
 def test_a_fork_that_leaves_its_parents_block_closes_nothing() -> None:
     log: list[str] = []
-    opened = sync_thing(log)
-    thing = opened.__enter__()
-    assert in_fork(lambda: opened.__exit__(None, None, None) is False)
+    thing = sync_thing(log)
+    assert in_fork(lambda: thing.__exit__(None, None, None) is False)
     assert thing.add(1) == 2
-    opened.__exit__(None, None, None)
+    thing.close()
     assert log == ["open a", "close a"]
 
 

@@ -167,10 +167,10 @@ def test_a_cluster_takes_everything_along(tmp_path: Path) -> None:
 def test_a_client_that_was_forgotten_is_closed_with_the_cluster(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with local_cluster(tmp_path) as cluster:
-        client = cluster.connect_sync().__enter__()
-        writer = client.open_writer("orders").__enter__()
+        client = cluster.connect_sync()
+        writer = client.open_writer("orders")
         writer.append(b"paid")
-        reader = client.open_reader("orders").__enter__()
+        reader = client.open_reader("orders")
         assert next(reader).payload == b"paid"
     assert set(threading.enumerate()) <= before
     with pytest.raises(HandleClosed):

@@ -150,14 +150,17 @@ def test_a_failing_test_leaves_nothing_either(user: pytest.Pytester) -> None:
         """
         import pytest
 
+        KEPT = []
+
         def test_that_fails(quire_cluster, quire_log):
             with quire_cluster.connect_sync() as client, client.open_writer("orders") as writer:
                 with quire_log.connect_sync():
                     assert writer.append(b"paid") == "somewhere else"
 
         def test_that_forgets_its_clients(quire_cluster):
-            client = quire_cluster.connect_sync().__enter__()
-            client.open_writer("orders").__enter__().append(b"paid")
+            KEPT.append(quire_cluster.connect_sync())
+            KEPT.append(KEPT[0].open_writer("orders"))
+            KEPT[1].append(b"paid")
 
         @pytest.mark.quire_bookies(0)
         def test_that_asks_for_nonsense(quire_cluster):

@@ -15,7 +15,7 @@ Invariants:
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Final, Unpack
 
 from quire.codec.pb import quire_v1_pb2 as pb
@@ -40,6 +40,7 @@ from quire.rpc.serving.results import dlsn_of
 from quire.rpc.serving.tls import TlsFiles, client_context
 from quire.rpc.serving.transport import Transport
 from quire.runtime import Runtime, real_runtime
+from quire.runtime.opening import Opened, Opening
 from quire.stream.info import StreamInfo
 from quire.stream.metrics import StreamMetrics
 from quire.stream.namespace import this_client
@@ -54,7 +55,7 @@ _STREAM_DEFAULTS: Final = StreamSettings()
 _CLIENT_DEFAULTS: Final = ProxyClientSettings()
 
 
-class ProxyClient(Operating):
+class ProxyClient(Operating, Opened):
     """All streams of one namespace. Made by `open_proxy_client`."""
 
     def __init__(
@@ -226,17 +227,16 @@ class ProxyClient(Operating):
 
     # --- Writing and reading
 
-    def open_writer(
-        self, stream: str, **overrides: Unpack[StreamOverrides]
-    ) -> AbstractAsyncContextManager[ProxyWriter]:
-        """A writer of a stream, for an `async with` block. There may be others, here and elsewhere.
+    def open_writer(self, stream: str, **overrides: Unpack[StreamOverrides]) -> Opening[ProxyWriter]:
+        """A writer of a stream, for an `async with` block, or to be awaited. There may be others, here and elsewhere.
 
         `overrides` are settings for this writer alone. Raises `InvalidName`, `InvalidArgument`, and what
         `quire.proxy.client.writer.open_proxy_writer` raises.
         """
         name = stream_name(stream)
         settings = self.settings_for(name, **overrides)
-        return open_proxy_writer(self._runtime, self._writing, self._requests, name, settings)
+        opened = open_proxy_writer(self._runtime, self._writing, self._requests, name, settings)
+        return Opening(opened, f"the writer of stream {name!r}", parent=self.opening)
 
     def open_reader(
         self,
@@ -247,27 +247,38 @@ class ProxyClient(Operating):
         exclusive: bool = False,
         skip_truncated: bool = False,
         **overrides: Unpack[StreamOverrides],
-    ) -> AbstractAsyncContextManager[StreamReader]:
-        """A reader of a stream, for an `async with` block. `overrides` are settings for this reader alone.
+    ) -> Opening[StreamReader]:
+        """A reader of a stream, for an `async with` block, or to be awaited.
 
-        `start` may be text, such as `>3:17:0` or `t:2026-01-01`: see `quire.stream.positions` for all forms.
+        `overrides` are settings for this reader alone. `start` may be text, such as `>3:17:0` or
+        `t:2026-01-01`: see `quire.stream.positions` for all forms.
         Raises `InvalidName`, `InvalidArgument`, and what `quire.proxy.client.reader.open_remote_reader` raises.
         """
         begin = parse_position(start) if isinstance(start, str) else start
         position_message(begin)  # Raises for what is no place, before anything is opened.
-        return open_remote_reader(
+        name = stream_name(stream)
+        opened = open_remote_reader(
             self._transport,
             self._hosts,
             self._requests,
             self._client_settings,
             self._metrics,
-            stream_name(stream),
+            name,
             self.settings_for(stream, **overrides),
             start=begin,
             subscription=subscription,
             exclusive=exclusive,
             skip_truncated=skip_truncated,
         )
+        return Opening(opened, f"the reader of stream {name!r}", parent=self.opening)
+
+    # --- Its end
+
+    async def close(self) -> None:
+        """Close the client, after all that was opened through it without a block. Fine if it is closed."""
+        await self._close_opening()
+
+    # --- For the parts
 
     async def _get_stream(self, stream: str) -> pb.GetStreamResponse:
         name = stream_name(stream)

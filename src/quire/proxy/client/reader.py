@@ -126,7 +126,7 @@ async def open_remote_reader(
             lock=lock,
             find_end=find_end,
         )
-        stack.callback(reader.close)
+        stack.callback(reader.stop)
         stack.enter_context(metrics.open(metrics.readers))
         if lock is not None:
             await stack.enter_async_context(minding(lock, reader, lock_lost(stream)))

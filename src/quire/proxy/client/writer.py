@@ -24,6 +24,7 @@ from quire.proxy.client.writing import Writing
 from quire.rpc.serving.methods import HEARTBEAT, SEAL, TRUNCATE
 from quire.rpc.serving.results import dlsn_message
 from quire.runtime import Runtime
+from quire.runtime.opening import Opened
 from quire.stream.append_rules import check_txids, checked_records
 from quire.stream.settings import StreamSettings
 from quire.stream.statistics import WriterStatistics
@@ -33,7 +34,7 @@ _CODECS: Final = {"none": Compression.NONE, "lz4": Compression.LZ4}
 _PRODUCER_BYTES: Final = 16
 
 
-class ProxyWriter:
+class ProxyWriter(Opened):
     """A stream that is being written, by us among others. Made by `open_proxy_writer`."""
 
     def __init__(
@@ -207,6 +208,9 @@ class ProxyWriter:
 
         The stream stays with its owner: other writers go on. A second call waits for the first one.
         """
+        await self._closed_by(self._leave(drain=drain))
+
+    async def _leave(self, *, drain: bool) -> None:
         self._is_open = False
         self._outbox.wake_all()
         if not drain:
