@@ -13,16 +13,15 @@ from quire.cli.output import checked, counting, out, print_json
 from quire.cli.stream_options import Json, Name, Names, Timeout, Uri, copies, on_streams
 from quire.cli.stream_output import facts, print_stream, print_streams
 from quire.client import Client
-from quire.errors import InvalidArgument, NoSuchLedger, NoSuchStream, QuireError, StreamSealed
+from quire.errors import InvalidArgument, NoSuchStream, QuireError, StreamSealed
 from quire.stream.info import StreamInfo
-from quire.stream.namespace import Namespace
 from quire.stream.positions import parse_position
 from quire.stream.start import Txid
-from quire.types import DLSN, LedgerId, LedgerState
+from quire.types import DLSN
 
 app = typer.Typer(help="Streams: create, look at, truncate, seal and delete them.", no_args_is_help=True)
 
-_AT_ONCE_MAX: Final = 16  # Streams, or ledgers, that are looked at together.
+_AT_ONCE_MAX: Final = 16  # Streams that are looked at together.
 
 
 # --- Coming and going
@@ -111,9 +110,9 @@ def list_streams(
 
     found, infos = on_streams(uri, work, json=json, timeout_s=timeout)
     if json:
-        print_json({"streams": [facts(info, {}) for info in infos] if long else found})
+        print_json({"streams": [facts(info) for info in infos] if long else found})
     elif long:
-        print_streams([facts(info, {}) for info in infos])
+        print_streams([facts(info) for info in infos])
     else:
         sys.stdout.write("".join(f"{name}\n" for name in found))
 
@@ -140,32 +139,8 @@ async def _infos(client: Client, names: Sequence[str], *, quiet: bool) -> list[S
 def show(name: Name, uri: Uri = None, json: Json = False, timeout: Timeout = 30.0) -> None:
     """Show a stream: its segments, where it begins and ends, who writes and reads it."""
 
-    async def work(client: Client) -> tuple[StreamInfo, dict[LedgerId, int]]:
-        info = await client.stream_info(name)
-        return info, await _sizes(client, [segment.ledger_id for segment in info.segments])
-
-    info, sizes = on_streams(uri, work, json=json, timeout_s=timeout)
-    print_stream(info, sizes, json=json)
-
-
-async def _sizes(client: Client, ledgers: Sequence[LedgerId]) -> dict[LedgerId, int]:
-    """The bytes of those that are closed, as far as this client reaches ledgers at all."""
-    sizes: dict[LedgerId, int] = {}
-    if not isinstance(client, Namespace):
-        return sizes
-    stored = client.context.ledgers.ledgers_metadata
-
-    async def one(ledger_id: LedgerId) -> None:
-        try:
-            metadata = (await stored.read(ledger_id)).metadata
-        except NoSuchLedger:
-            return  # Its segment is being purged.
-        if metadata.state is LedgerState.CLOSED:
-            sizes[ledger_id] = metadata.length
-
-    for place in range(0, len(ledgers), _AT_ONCE_MAX):
-        await asyncio.gather(*map(one, ledgers[place : place + _AT_ONCE_MAX]))
-    return sizes
+    info = on_streams(uri, lambda client: client.stream_info(name, sizes=True), json=json, timeout_s=timeout)
+    print_stream(info, json=json)
 
 
 # --- The ends of a stream

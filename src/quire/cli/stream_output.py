@@ -1,6 +1,6 @@
 """Streams as commands show them: their facts for programs, and tables for people."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from rich.markup import escape
@@ -10,46 +10,44 @@ from quire.cli.output import out, print_json
 from quire.codec.stream_metadata.segment import Truncation
 from quire.protocol.space import shown_bytes
 from quire.stream.info import SegmentInfo, StreamInfo
-from quire.types import DLSN, LedgerId
-
-Sizes = Mapping[LedgerId, int]
-"""Bytes of ledgers. Those that are being written are absent."""
+from quire.types import DLSN
 
 _TRUNCATION: Final = {Truncation.TRUNCATED: "truncated", Truncation.PARTIALLY_TRUNCATED: "partly truncated"}
 
 
-def facts(info: StreamInfo, sizes: Sizes) -> dict[str, Any]:
+def facts(info: StreamInfo) -> dict[str, Any]:
     """What is known of a stream. Records and bytes are those of completed segments."""
     return {
         "stream": info.stream,
         "sealed": info.is_sealed,
         "writer": info.owner,
         "records": info.record_count,
-        "bytes": _bytes(info, sizes),
+        "bytes": _bytes(info),
         "first_dlsn": _text(info.first_dlsn),
         "last_dlsn": _text(info.last_dlsn),
         "first_txid": info.first_txid,
         "last_txid": info.last_txid,
-        "segments": [_segment(segment, sizes) for segment in info.segments],
+        "segments": [_segment(segment) for segment in info.segments],
         "subscriptions": {name: _text(place) for name, place in info.subscriptions.items()},
     }
 
 
-def _bytes(info: StreamInfo, sizes: Sizes) -> int | None:
-    """Of all segments. None if nobody knows: proxies do not tell the sizes of ledgers."""
+def _bytes(info: StreamInfo) -> int | None:
+    """Of all segments whose size is known. None if none is, such as behind a proxy of an older version."""
+    sizes = [segment.size_bytes for segment in info.segments if segment.size_bytes is not None]
     if any(segment.is_completed for segment in info.segments) and not sizes:
         return None
-    return sum(sizes.get(segment.ledger_id, 0) for segment in info.segments)
+    return sum(sizes)
 
 
-def _segment(segment: SegmentInfo, sizes: Sizes) -> dict[str, Any]:
+def _segment(segment: SegmentInfo) -> dict[str, Any]:
     return {
         "lssn": segment.lssn,
         "ledger": segment.ledger_id,
         "state": "completed" if segment.is_completed else "in progress",
         "truncation": _TRUNCATION.get(segment.truncation),
         "records": segment.record_count,
-        "bytes": sizes.get(segment.ledger_id),
+        "bytes": segment.size_bytes,
         "first_dlsn": _text(segment.first_dlsn),
         "last_dlsn": _text(segment.last_dlsn),
         "first_txid": segment.first_txid,
@@ -62,9 +60,9 @@ def _text(place: DLSN | None) -> str | None:
     return None if place is None else str(place)
 
 
-def print_stream(info: StreamInfo, sizes: Sizes, *, json: bool) -> None:
+def print_stream(info: StreamInfo, *, json: bool) -> None:
     """One stream with all its segments."""
-    found = facts(info, sizes)
+    found = facts(info)
     if json:
         print_json(found)
         return

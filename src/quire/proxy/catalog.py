@@ -99,7 +99,7 @@ class Catalog:
         paths = context.paths(stream_name(request.stream))
         for _ in range(_RACES_MAX):
             before = await incarnation_of(context.store, paths)
-            info = await self._namespace.stream_info(request.stream)
+            info = await self._namespace.stream_info(request.stream, sizes=request.with_sizes)
             if await incarnation_of(context.store, paths) == before:
                 return info_message(info, str(before))
         raise MetadataUnavailable(f"stream {paths.stream!r} is deleted and created again all the time")
@@ -173,6 +173,9 @@ def _segment_messages(segments: Sequence[SegmentInfo]) -> list[pb.Segment]:
             last_dlsn=_place(each.last_dlsn),
             record_count=each.record_count,
             completed_at_ms=each.completed_at_ms,
+            size_bytes=each.size_bytes,
+            is_gone_from_bookies=not each.is_hot,
+            cold_file=each.cold_file,
         )
         for each in segments
     ]

@@ -4,20 +4,25 @@ Nothing is asked of bookies, so this works while they are down, and costs the sa
 one with as many segments. The price: of a segment in progress only its beginning is known.
 """
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream_metadata.lock import member_owner, member_sequence, members_in_order
 from quire.codec.stream_metadata.segment import Segment, Truncation
-from quire.errors import NoSuchNode
-from quire.metadata import MetadataStore
+from quire.errors import NoSuchLedger, NoSuchNode
+from quire.metadata import Ledgers, MetadataStore
 from quire.metadata.paths import join
 from quire.stream.cold_nodes import ColdNodes, Placed
 from quire.stream.nodes import StreamNodes
 from quire.stream.subscriptions import Subscriptions
 from quire.stream.truncation import first_place, left_of
-from quire.types import DLSN, LedgerId, Lssn
+from quire.types import DLSN, LedgerId, LedgerState, Lssn
 from quire.values import dataclass
+
+_LEDGERS_AT_ONCE_MAX: Final = 16  # Whose sizes are looked up together.
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,9 @@ class SegmentInfo:
 
     cold_file: str | None = None
     """Where it is in cold storage, if it is archived."""
+
+    size_bytes: int | None = None
+    """Of its ledger, each entry counted once. Known if it was asked for, and bookies have the segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,22 @@ async def read_info(nodes: StreamNodes) -> StreamInfo:
         owner=await lock_holder(store, paths.lock),
         subscriptions=await read_subscriptions(Subscriptions(store, paths)),
     )
+
+
+async def with_sizes(info: StreamInfo, ledgers: Ledgers) -> StreamInfo:
+    """The same with the sizes of segments whose ledgers are closed."""
+    segments: list[SegmentInfo] = []
+
+    async def sized(segment: SegmentInfo) -> SegmentInfo:
+        try:
+            metadata = (await ledgers.read(segment.ledger_id)).metadata
+        except NoSuchLedger:
+            return segment  # It is in cold storage only, or is being purged.
+        return replace(segment, size_bytes=metadata.length) if metadata.state is LedgerState.CLOSED else segment
+
+    for place in range(0, len(info.segments), _LEDGERS_AT_ONCE_MAX):
+        segments += await asyncio.gather(*map(sized, info.segments[place : place + _LEDGERS_AT_ONCE_MAX]))
+    return replace(info, segments=tuple(segments))
 
 
 async def read_subscriptions(subscriptions: Subscriptions) -> dict[str, DLSN | None]:

@@ -277,8 +277,8 @@ class Client(Handle):
     def seal_stream(self, stream: str) -> None:
         self._call(lambda: self._namespace.seal_stream(stream))
 
-    def stream_info(self, stream: str) -> StreamInfo:
-        return self._call(lambda: self._namespace.stream_info(stream))
+    def stream_info(self, stream: str, *, sizes: bool = False) -> StreamInfo:
+        return self._call(lambda: self._namespace.stream_info(stream, sizes=sizes))
 
     def subscriptions(self, stream: str) -> dict[str, DLSN | None]:
         return self._call(lambda: self._namespace.subscriptions(stream))

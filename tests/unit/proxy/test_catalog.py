@@ -1,13 +1,15 @@
 """The list of streams as calls."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.support.proxies.read_world import CALLER, World, on_proxy
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument, NoSuchStream, StreamExists, VersionConflict
-from quire.proxy.catalog import Catalog
+from quire.proxy.catalog import Catalog, info_message
+from quire.proxy.client.places import info_of
 from quire.rpc.serving.results import dlsn_message
 
 
@@ -127,5 +129,28 @@ def test_each_creation_of_a_stream_has_an_incarnation_which_its_readers_are_told
         await catalog.delete_stream(request, CALLER)
         await catalog.create_stream(pb.CreateStreamRequest(stream="s"), CALLER)
         assert (await catalog.get_stream(request, CALLER)).incarnation != first.incarnation
+
+    on_proxy(check, seeds=1)
+
+
+def test_a_client_of_proxies_sees_a_stream_as_a_direct_one_does() -> None:
+    """All that is known of each segment, its size, and where it is, goes through the messages and back."""
+
+    async def check(world: World) -> None:
+        async with world.writers.open_writer("s") as writer:
+            await writer.append_many([b"1", b"2", b"3"])
+        catalog = Catalog(world.behind)
+        direct = await world.behind.stream_info("s", sizes=True)
+        sized = [segment for segment in direct.segments if segment.is_completed]
+        assert sized
+        assert all(segment.size_bytes for segment in sized)
+        assert info_of(await catalog.get_stream(pb.StreamRequest(stream="s", with_sizes=True), CALLER)) == direct
+        unsized = await world.behind.stream_info("s")
+        assert all(segment.size_bytes is None for segment in unsized.segments)
+        assert info_of(await catalog.get_stream(pb.StreamRequest(stream="s"), CALLER)) == unsized
+        archived = replace(
+            direct, segments=tuple(replace(each, is_hot=False, cold_file="root/file") for each in direct.segments)
+        )
+        assert info_of(info_message(archived, "1")) == archived
 
     on_proxy(check, seeds=1)

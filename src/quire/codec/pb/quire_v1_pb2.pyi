@@ -404,12 +404,14 @@ class WriteOnceResponse(_message.Message):
     def __init__(self, result: _Optional[_Union[Result, _Mapping]] = ..., placed: _Optional[_Iterable[_Union[Placed, _Mapping]]] = ..., txid_first: _Optional[int] = ..., txid_last: _Optional[int] = ...) -> None: ...
 
 class StreamRequest(_message.Message):
-    __slots__ = ("namespace", "stream")
+    __slots__ = ("namespace", "stream", "with_sizes")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    WITH_SIZES_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     stream: str
-    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ...) -> None: ...
+    with_sizes: bool
+    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., with_sizes: _Optional[bool] = ...) -> None: ...
 
 class StreamResponse(_message.Message):
     __slots__ = ()
@@ -508,7 +510,7 @@ class PurgeStreamResponse(_message.Message):
     def __init__(self, segments: _Optional[int] = ...) -> None: ...
 
 class Segment(_message.Message):
-    __slots__ = ("lssn", "ledger_id", "is_completed", "truncation", "first_txid", "last_txid", "first_dlsn", "last_dlsn", "record_count", "completed_at_ms")
+    __slots__ = ("lssn", "ledger_id", "is_completed", "truncation", "first_txid", "last_txid", "first_dlsn", "last_dlsn", "record_count", "completed_at_ms", "size_bytes", "is_gone_from_bookies", "cold_file")
     LSSN_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     IS_COMPLETED_FIELD_NUMBER: _ClassVar[int]
@@ -519,6 +521,9 @@ class Segment(_message.Message):
     LAST_DLSN_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IS_GONE_FROM_BOOKIES_FIELD_NUMBER: _ClassVar[int]
+    COLD_FILE_FIELD_NUMBER: _ClassVar[int]
     lssn: int
     ledger_id: int
     is_completed: bool
@@ -529,7 +534,10 @@ class Segment(_message.Message):
     last_dlsn: Dlsn
     record_count: int
     completed_at_ms: int
-    def __init__(self, lssn: _Optional[int] = ..., ledger_id: _Optional[int] = ..., is_completed: _Optional[bool] = ..., truncation: _Optional[_Union[Truncation, str]] = ..., first_txid: _Optional[int] = ..., last_txid: _Optional[int] = ..., first_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., last_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., record_count: _Optional[int] = ..., completed_at_ms: _Optional[int] = ...) -> None: ...
+    size_bytes: int
+    is_gone_from_bookies: bool
+    cold_file: str
+    def __init__(self, lssn: _Optional[int] = ..., ledger_id: _Optional[int] = ..., is_completed: _Optional[bool] = ..., truncation: _Optional[_Union[Truncation, str]] = ..., first_txid: _Optional[int] = ..., last_txid: _Optional[int] = ..., first_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., last_dlsn: _Optional[_Union[Dlsn, _Mapping]] = ..., record_count: _Optional[int] = ..., completed_at_ms: _Optional[int] = ..., size_bytes: _Optional[int] = ..., is_gone_from_bookies: _Optional[bool] = ..., cold_file: _Optional[str] = ...) -> None: ...
 
 class GetStreamResponse(_message.Message):
     __slots__ = ("stream", "segments", "first_dlsn", "first_txid", "last_dlsn", "last_txid", "record_count", "is_sealed", "owner", "subscriptions", "incarnation")

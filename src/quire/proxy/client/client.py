@@ -181,9 +181,11 @@ class ProxyClient(Operating, Opened):
 
     # --- What is known of a stream, and of its readers
 
-    async def stream_info(self, stream: str) -> StreamInfo:
-        """What the metadata says of a stream. Raises `NoSuchStream`, `DamagedMetadata`."""
-        return info_of(await self._get_stream(stream))
+    async def stream_info(self, stream: str, *, sizes: bool = False) -> StreamInfo:
+        """What the metadata says of a stream. With `sizes` also the bytes of its segments, which costs the proxy a look
+        at the ledger of each. Raises `NoSuchStream`, `DamagedMetadata`.
+        """
+        return info_of(await self._get_stream(stream, with_sizes=sizes))
 
     async def subscriptions(self, stream: str) -> dict[str, DLSN | None]:
         """Where each named reader goes on, by name; None if it never said so. Raises `NoSuchStream`,
@@ -280,9 +282,9 @@ class ProxyClient(Operating, Opened):
 
     # --- For the parts
 
-    async def _get_stream(self, stream: str) -> pb.GetStreamResponse:
+    async def _get_stream(self, stream: str, *, with_sizes: bool = False) -> pb.GetStreamResponse:
         name = stream_name(stream)
-        request = pb.StreamRequest(namespace=self._namespace, stream=name)
+        request = pb.StreamRequest(namespace=self._namespace, stream=name, with_sizes=with_sizes)
         answer: pb.GetStreamResponse = await self._requests.to_writer(
             methods.GET_STREAM, request, name, timeout_s=self._timeout_s
         )

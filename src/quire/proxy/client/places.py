@@ -63,4 +63,7 @@ def _segment_of(message: pb.Segment) -> SegmentInfo:
         last_dlsn=dlsn_of(message.last_dlsn) if message.HasField("last_dlsn") else None,
         record_count=message.record_count if message.HasField("record_count") else None,
         completed_at_ms=message.completed_at_ms if message.HasField("completed_at_ms") else None,
+        is_hot=not message.is_gone_from_bookies,
+        cold_file=message.cold_file if message.HasField("cold_file") else None,
+        size_bytes=message.size_bytes if message.HasField("size_bytes") else None,
     )
