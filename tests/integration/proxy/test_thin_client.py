@@ -92,6 +92,33 @@ def test_blocking_code_writes_and_reads_through_proxies(served: Served) -> None:
         assert str(client.uri) == served.uri
 
 
+def test_blocking_code_reads_to_the_end_as_of_now_through_proxies(served: Served) -> None:
+    client = quire.sync.connect(served.uri)
+    writer = client.open_writer("orders")
+    writer.append_many([b"1", b"2"])
+    reader = client.open_reader("orders")
+    to_end = reader.read_to_end()
+    assert next(to_end).payload == b"1"
+    writer.append(b"3")
+    assert [record.payload for record in to_end] == [b"2"], "what comes later is not waited for"
+    assert [record.payload for record in reader.read_to_end()] == [b"3"]
+    assert list(reader.read_to_end()) == []
+    client.close()
+
+
+async def test_async_code_reads_to_the_end_as_of_now_through_proxies(served: Served) -> None:
+    client = await quire.connect(served.uri)
+    writer = await client.open_writer("orders")
+    await writer.append_many([b"1", b"2"])
+    reader = await client.open_reader("orders")
+    assert [record.payload async for record in reader.read_to_end()] == [b"1", b"2"]
+    await writer.append(b"3")
+    assert [record.payload async for record in reader.read_to_end()] == [b"3"]
+    assert [record async for record in reader.read_to_end()] == []
+    await writer.aclose()
+    await client.close()
+
+
 async def test_many_tasks_write_through_proxies_while_others_follow(served: Served) -> None:
     async with quire.connect(served.uri, proxy_settings=ProxyClientSettings(batch_bytes=4096)) as client:
         async with client.open_writer("s") as writer, client.open_writer("s") as other:
