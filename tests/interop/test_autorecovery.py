@@ -15,7 +15,7 @@ from quire.metadata.underreplication import Underreplication
 from quire.replication.autorecovery import open_autorecovery
 from quire.replication.settings import AutorecoverySettings
 from quire.runtime import real_runtime
-from quire.types import BookieId, LedgerId, LedgerMetadata
+from quire.types import BookieId, LedgerId, LedgerMetadata, bookie_id
 from tests.interop.ensembles import Bookies, kinds
 from tests.interop.shell import BookieShell
 from tests.support.servers.apache_autorecovery import apache_autorecovery
@@ -62,6 +62,18 @@ class Scene:
 
     async def names(self, ledger_id: LedgerId, bookie: str) -> bool:
         return any(bookie in fragment.bookies for fragment in (await self.metadata(ledger_id)).fragments)
+
+    async def forget(self, bookie: BookieId) -> None:
+        """A bookie that was killed is no part of the cluster any more, which other tests share."""
+
+        async def has_gone() -> bool:
+            listing = await self.cluster.bookies.listing()
+            return bookie not in listing.writable | listing.readonly
+
+        await eventually(has_gone, within_s=PATIENCE_S, what=f"the session of {bookie} has ended")
+        stored = await self.cluster.bookies.cookie(bookie)
+        assert stored is not None
+        await self.cluster.bookies.delete_cookie(bookie, expected=stored.version)
 
     async def wait_repaired(self, ledger_id: LedgerId, victim: str) -> None:
         """No fragment names the victim, the mark is gone, and every copy is there."""
@@ -197,3 +209,6 @@ async def test_apaches_autorecovery_mends_a_vacant_place_where_there_is_another_
         fourth.launch()
         await asyncio.to_thread(fourth.wait_ready)
         await stage.wait_repaired(ledger_id, victim.name)
+        await stage.ledgers.delete(ledger_id)
+        fourth.kill()
+        await stage.forget(bookie_id("quire-4"))

@@ -4,7 +4,7 @@
 
 Each place is the next one to be read. Places are numbers of the stream's own: they stay what they are when segments are
 archived, restored or copied, and say nothing of ledgers or files. The identity tells a stream from another one that was
-made under the same name after it was deleted; null if only Apache's clients ever wrote the stream. A stream that is not
+made under the same name after it was deleted; null if Apache's client created the stream. A stream that is not
 named has not been met yet, and is read from its beginning.
 """
 

@@ -50,7 +50,7 @@ from quire.errors import (
 from quire.metadata import ANY_VERSION, Check, Create, Delete, HeldLock, MetadataStore, Node, Set, Version
 from quire.metadata.driver import Op
 from quire.protocol.segments import chain
-from quire.runtime import Clock, Rng
+from quire.runtime import Clock
 from quire.types import LedgerId, Lssn
 from quire.values import dataclass
 
@@ -230,17 +230,13 @@ class GuardedNodes:
         """The ledger that no segment has yet."""
         return decode_allocation(self._allocation.data)
 
-    async def claim(self, rng: Rng, lock: HeldLock | None = None) -> None:
+    async def claim(self, lock: HeldLock | None = None) -> None:
         """Become the writer, by a write that changes nothing but versions: one of them is needed to begin a segment,
         the other one to complete it. Raises `WriterFenced` if anything has begun, completed or claimed a segment since
-        these nodes were read, or if `lock` is not held at that moment. A stream without an identity gets one.
+        these nodes were read, or if `lock` is not held at that moment.
         """
         ops: list[Op] = [] if lock is None else [lock.guard()]
-        identity = self._identity or rng.uuid().hex
-        if self._identity is None:
-            ops.append(Create(self.nodes.paths.identity(identity)))
         await self._commit(ops, {guard.path: guard.data for guard in (self._lssn, self._allocation)}, None)
-        self._identity = identity
 
     async def allocate(self, ledger: LedgerId | None) -> None:
         """Store that this ledger will be the next segment's."""

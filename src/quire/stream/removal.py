@@ -127,7 +127,7 @@ class _Removal:
         nodes, runtime = StreamNodes(self._store, self._paths), self._context.runtime
         try:
             guarded = await nodes.guarded(runtime.clock, timeout_s=_CLAIM_S)
-            await guarded.claim(runtime.rng, self._held)
+            await guarded.claim(self._held)
         except (NoSuchStream, DamagedMetadata):
             pass  # Half deleted, or damaged: without these nodes no segment begins.
         names = await self._segment_names()

@@ -121,7 +121,7 @@ class StreamSegments:
         `WriterFenced`, `DamagedEntry`.
         """
         self._known = await self.nodes.segments_for_writer()
-        await self._guarded.claim(self._context.runtime.rng, lock)
+        await self._guarded.claim(lock)
         for stored in [known for known in self._known if known.segment.completion is None]:
             await self._recover(stored, password)
         txids = [done.segment.completion.last_txid for done in self._known if done.segment.completion is not None]

@@ -24,11 +24,13 @@ from quire.codec.stream_metadata.segment import Segment
 from quire.codec.stream_metadata.sinks import SinkBatch, encode_sink
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.errors import (
+    LockLost,
     MetadataOutcomeUnknown,
     MetadataUnavailable,
     QuireError,
     RequestTooLarge,
     SessionExpired,
+    StreamOwned,
     StreamSealed,
     TxidOutOfOrder,
     WriterFenced,
@@ -105,15 +107,24 @@ async def commit_staged(
 
     commit = _Commit(context, context.paths(stream), batch, staged, settings, may_restamp, deadline)
     try:
-        async with deadline.or_raise(late), own_stream(context, stream, settings) as take_over:
-            while True:
+        async with deadline.or_raise(late):
+            done: Committed | None = None
+            while done is None:
                 try:
-                    done = await commit.attempt(await take_over())
-                    break
-                except (WriterFenced, SessionExpired, MetadataOutcomeUnknown, MetadataUnavailable) as error:
-                    # Another writer without a lock, a sweep, or a lost answer of our own: look again.
+                    async with own_stream(context, stream, settings) as take_over:
+                        while done is None:
+                            try:
+                                done = await commit.attempt(await take_over())
+                            except (WriterFenced, SessionExpired, MetadataOutcomeUnknown, MetadataUnavailable) as error:
+                                # Another writer without a lock, a sweep, or a lost answer of our own: look again.
+                                trouble = error
+                                await context.runtime.clock.sleep(_RACE_S)
+                except LockLost as error:  # The session ended. Another client may own the stream: wait for it.
                     trouble = error
-                    await context.runtime.clock.sleep(_RACE_S)
+                except StreamOwned as error:
+                    if trouble is None:
+                        raise
+                    raise late() from error  # An attempt before may have published it.
     except (Exception, asyncio.CancelledError):
         await discard_quietly(context, stream, commit.copies)  # Nobody else knows of them.
         raise

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from quire.codec.stream import restamping
 from quire.codec.stream_metadata.sinks import SinkState, decode_staged
-from quire.errors import NoSuchNode
+from quire.errors import MetadataOutcomeUnknown, NoSuchNode
 from quire.metadata import ANY_VERSION, Delete
 from quire.metadata.paths import join
 from quire.stream import staging, staging_commit, staging_inline
@@ -103,16 +103,16 @@ def merged_with_the_places_that_records_had() -> Patch:
 
 
 def aborted_though_it_is_published() -> Patch:
-    """What an aborted batch names is deleted, also if the batch is in the stream."""
+    """An answer to a commit is lost, so the batch is aborted, and what it names is deleted: it is in the stream."""
     commit = staging_commit.commit_staged
 
     async def commit_or_delete(context: Any, stream: str, batch: Any, staged: Any, *args: Any, **options: Any) -> Any:
-        try:
-            return await commit(context, stream, batch, staged, *args, **options)
-        except Exception:
-            for each in staged:
-                await context.ledgers.delete(each.ledger)
-            raise
+        done = await commit(context, stream, batch, staged, *args, **options)
+        if context.runtime.rng.bytes(1)[0] % 4:
+            return done
+        for each in staged:
+            await context.ledgers.delete(each.ledger)
+        raise MetadataOutcomeUnknown("the answer of the commit is lost (planted)")
 
     return patch.object(clients, "commit_staged", commit_or_delete)
 

@@ -68,7 +68,7 @@ def segments_listed_behind_the_claim() -> Patch:
     """Whoever takes over looks for segments to recover when it has claimed the stream, so perhaps much later."""
 
     async def recover(self: Any, password: bytes, lock: Any = None) -> int:
-        await self._guarded.claim(self._context.runtime.rng, lock)
+        await self._guarded.claim(lock)
         self._known = await self.nodes.segments_for_writer()
         for stored in [known for known in self._known if known.segment.completion is None]:
             await self._recover(stored, password)
@@ -83,8 +83,8 @@ def claims_without_the_lock() -> Iterator[None]:
     """A client that was overtaken while it opened a stream claims it again, whether or not it still has the lock."""
     claim = GuardedNodes.claim
 
-    async def claim_anyway(self: Any, rng: Any, lock: Any = None) -> None:
-        await claim(self, rng, None)
+    async def claim_anyway(self: Any, lock: Any = None) -> None:
+        await claim(self, None)
 
     async def prove(self: Any, store: Any) -> None:
         pass

@@ -304,24 +304,32 @@ def test_a_late_writer_changes_nothing_in_a_stream_that_was_made_again() -> None
         await make_again(context)
         await take_versions_of(context, late)
         with pytest.raises(WriterFenced):
-            await late.claim(context.runtime.rng)
+            await late.claim()
 
     play(act)
 
 
-def test_a_stream_of_apaches_gets_an_identity_when_it_is_claimed() -> None:
+def test_a_stream_of_apaches_stays_without_an_identity_so_that_apaches_client_can_rename_it() -> None:
     async def act(cluster: StreamCluster, context: StreamContext) -> None:
-        paths, nodes = context.paths("s"), cluster.nodes(context, "s")
+        paths = context.paths("s")
         for path, data in paths.initial_nodes():
             await context.store.create(path, data)
-        assert await nodes.identity() is None
-        guarded = await nodes.guarded(context.runtime.clock, timeout_s=5)
-        await guarded.claim(context.runtime.rng)
-        identity = await nodes.identity()
-        assert identity is not None
         async with open_stream_writer(context, "s", SETTINGS) as writer:
             await writer.append(b"a")
-        assert await nodes.identity() == identity
+        assert await cluster.nodes(context, "s").identity() is None
+        assert {f"{paths.root}/{name}" for name in (await context.store.children(paths.root)).names} == {
+            path for path, _ in paths.initial_nodes() if path.startswith(f"{paths.root}/")
+        }
+
+    play(act)
+
+
+def test_a_stream_keeps_its_identity_under_another_name() -> None:
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        paths = context.paths("s")
+        await create_stream(context.store, paths, context.runtime.rng)
+        identity = await cluster.nodes(context, "s").identity()
+        assert identity is not None
         await rename_stream(context.store, paths, context.paths("renamed"))
         assert await cluster.nodes(context, "renamed").identity() == identity
         await make_again(context, "renamed")

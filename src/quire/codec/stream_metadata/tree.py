@@ -19,10 +19,10 @@ Beside them there may be, if a sink writes the stream, what `quire.codec.stream_
 
 Only Quire knows `cold`, and makes it when a segment is archived. Apache's clients look for the others by name.
 
-Only Quire knows `identity-…`, too. It is created with the stream, or by the first writer of ours if Apache's client
-created the stream, and a renamed stream keeps it. It is in the node's name, not in its data, because ZooKeeper
-compares versions only, and those begin at 0 again when a stream is deleted and made again: a transaction that checks
-that the node exists fails for a stream that was made again.
+Only Quire knows `identity-…`, too. It is created with the stream, and a renamed stream keeps it. One that Apache's
+client created has none: Apache's client can rename only a stream in which it knows every node. The identity is in the
+node's name, not in its data, because ZooKeeper compares versions only, and those begin at 0 again when a stream is
+deleted and made again: a transaction that checks that the node exists fails for a stream that was made again.
 
 Invariant: each node of `initial_nodes` holds bytes, if only none. Apache's clients take a node without data for absent.
 """
@@ -149,7 +149,7 @@ class StreamPaths:
 
 
 def identity_among(names: Iterable[str]) -> str | None:
-    """The identity of a stream whose log has nodes of these names; None if only Apache's clients ever wrote it."""
+    """The identity of a stream whose log has nodes of these names; None if Apache's client created it."""
     return min((name.removeprefix(_IDENTITY) for name in names if name.startswith(_IDENTITY)), default=None)
 
 
