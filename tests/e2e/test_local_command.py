@@ -167,7 +167,7 @@ def test_what_an_earlier_run_left_behind_is_told_and_stopped(tmp_path: Path) -> 
         f"error: an earlier run left something behind in '{cluster.data}': {left}",
         f"hint: `quire down --data {cluster.data}` stops what is left.",
     ]
-    assert told(cluster, "down", "--data=data") == f"Stopped the left-over {left} in data.\n"
+    assert told(cluster, "down", "--data=quire-data") == f"Stopped the left-over {left} in quire-data.\n"
     assert_nothing_runs(cluster, *pids.values())
     with cluster:
         assert all(bookie["state"] == "up" for bookie in cluster.wait_for("started")["services"])
@@ -266,7 +266,7 @@ def test_status_and_down_work_from_another_terminal(tmp_path: Path) -> None:
     for name, pid in pids.items():
         assert any(line.startswith(name) and str(pid) in line for line in printed.splitlines())
 
-    assert told(cluster, "down") == f"Stopped the local cluster (process {supervisor}) in data.\n"
+    assert told(cluster, "down") == f"Stopped the local cluster (process {supervisor}) in quire-data.\n"
     cluster.wait_ended()
     assert_nothing_runs(cluster, *pids.values())
     assert told(cluster, "status", code=1) == "No local cluster runs.\nhint: Start one with `quire up`.\n"
