@@ -157,11 +157,11 @@ def test_what_an_earlier_run_left_behind_is_told_and_stopped(tmp_path: Path) -> 
     wait_gone(pids["bookie-1"], pids["bookie-3"])
     left = f"bookie-2 (process {pids['bookie-2']})"
 
-    status = asked(cluster, "status", "--data=data", code=1)
+    status = asked(cluster, "status", "--data=quire-data", code=1)
     assert status["running"] is False
     assert [(bookie["name"], bookie["state"]) for bookie in status["services"]] == [("bookie-2", "left over")]
 
-    printed = told(cluster, "up", "--data=data", code=1).splitlines()
+    printed = told(cluster, "up", "--data=quire-data", code=1).splitlines()
     assert printed == [
         f"note: waiting for {left} of an earlier run to stop",
         f"error: an earlier run left something behind in '{cluster.data}': {left}",
