@@ -8,13 +8,16 @@ The order at the start: nobody else in the folders, then cookies, then the stora
 one; it is listened on when there is somebody to answer, and the cluster hears of the bookie after that. At the end the
 registration goes first, so that nobody chooses this bookie any more, then clients, then the storage.
 
+A full disk is no failed disk. If a write finds no room the bookie drops its clients, since it cannot tell how much was
+written, and takes nothing new, but what it has can be read. When there is room it opens its storage anew, as after a
+crash. Any other failure of a disk ends it.
+
 Invariants:
   FailureStops      after the first error of a journal, a checkpoint or a disk nothing is acknowledged any more.
   NoFalseCleanness  the DIRTY mark goes only after everything was made durable and closed.
 """
 
 import asyncio
-import errno
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -38,7 +41,7 @@ from quire.bookie.ledger_storage import LedgerStorage, OpenIndex
 from quire.bookie.measures import measure, measure_connections, measure_garbage, measure_space
 from quire.bookie.metrics import READONLY, UNREGISTERED, WRITABLE, BookieMetrics
 from quire.bookie.moved_ledgers import MovedLedgers
-from quire.bookie.reserve import SpaceReserve
+from quire.bookie.reserve import SpaceReserve, is_full
 from quire.bookie.service import BookieService
 from quire.bookie.settings import ServerSettings, StorageSettings
 from quire.bookie.space import SpaceSettings, SpaceWatch
@@ -121,10 +124,14 @@ class Bookie:
         self.admin_address: tuple[str, int] | None = None
         self.identity: Identity | None = None
         self.failure: Exception | None = None
+        self.reasons: tuple[str, ...] = ()
+        """Why it is not writable, if so."""
         self._is_ready = False
         self._failed = asyncio.Event()
+        self._full = asyncio.Event()  # The storage writes nothing any more, and has to be opened anew.
         self._changed = asyncio.Event()  # The mode that the cluster should know of.
-        self._stack = AsyncExitStack()
+        self._stack, self._opened = AsyncExitStack(), AsyncExitStack()
+        self._closing: asyncio.Task[None] | None = None
         self._space: SpaceWatch | None = None
         self._garbage: GarbageCollector | None = None
 
@@ -140,8 +147,7 @@ class Bookie:
         return self
 
     async def _start(self, stack: AsyncExitStack) -> None:
-        settings, folders, cluster = self.settings, self.settings.folders, self._cluster
-        runtime = self._runtime
+        settings, folders, cluster, runtime = self.settings, self.settings.folders, self._cluster, self._runtime
         stack.callback(lambda: self.metrics.status.__setattr__("value", UNREGISTERED))
         await stack.enter_async_context(hold_folders(runtime, folders))
         server = await runtime.network.serve(settings.host, settings.port, self._accept, silent=True)
@@ -152,9 +158,29 @@ class Bookie:
         self.identity = await prove_identity(
             runtime, folders, cluster.bookies, bookie_id=self.bookie_id, instance_id=await cluster.instance_id()
         )
-        reserve = SpaceReserve(runtime.disk, folders.data, bytes_max=settings.space.reserve_bytes)
-        storage = await self._open_storage(stack, reserve)
+        stack.push_async_callback(self._close_opened)
+        await self._open(self._opened)
+        measure_space(self.metrics, lambda: self._space, folders.all, self.service)
         stack.push_async_callback(server.aclose, grace_s=_DRAIN_S)  # Before the storage: nobody may use that any more.
+        await self._serve_admin(stack)
+        await server.listen()
+        self._is_ready = True
+        await self._register(stack)
+        self._run(stack, self._open_anew_when_full(), "opening the storage anew")
+        stack.callback(self._stop_serving)
+        _LOG.info(
+            "bookie.serving",
+            bookie_id=self.bookie_id,
+            address=f"{self.address[0]}:{self.address[1]}",
+            mode=self.service.mode.name.lower(),
+            unclean=self.identity.was_unclean,
+        )
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        """The storage, and what works on it."""
+        settings, folders, cluster, runtime = self.settings, self.settings.folders, self._cluster, self._runtime
+        reserve = self._reserve = SpaceReserve(runtime.disk, folders.data, bytes_max=settings.space.reserve_bytes)
+        storage = await self._open_storage(stack, reserve)
         if storage.table.is_damaged:
             await settle_damage(storage, cluster, self.bookie_id)
         await mark_dirty(runtime.disk, folders)
@@ -166,10 +192,9 @@ class Bookie:
                 reserve=reserve,
                 on_change=self._on_space,
                 on_failure=self.fail,
+                mode=self.service.mode,
             )
         )
-        self.service.mode = self._space.mode
-        measure_space(self.metrics, self._space, self.service)
         self._garbage = GarbageCollector(
             storage,
             cluster.ledgers,
@@ -187,18 +212,6 @@ class Bookie:
         self._run(stack, self._garbage.run(), "garbage collection")
         if storage.table.has_limbo:
             self._run(stack, Limbo(storage, cluster, runtime, self.bookie_id).run(), "limbo")
-        await self._serve_admin(stack)
-        await server.listen()
-        self._is_ready = True
-        await self._register(stack)
-        stack.callback(self._stop_serving)
-        _LOG.info(
-            "bookie.serving",
-            bookie_id=self.bookie_id,
-            address=f"{self.address[0]}:{self.address[1]}",
-            mode=self.service.mode.name.lower(),
-            unclean=self.identity.was_unclean,
-        )
 
     async def _open_storage(self, stack: AsyncExitStack, reserve: SpaceReserve) -> LedgerStorage:
         settings, folders, runtime = self.settings, self.settings.folders, self._runtime
@@ -304,13 +317,48 @@ class Bookie:
         return (await self._runtime.disk.usage(self.settings.folders.data)).free_bytes
 
     def fail(self, error: Exception) -> None:
-        """Stop acknowledging: whoever runs the bookie is told by `wait_failed`, and is to stop it."""
+        """Acknowledge nothing more. Unless the disk is only full, `wait_failed` tells the caller to stop the bookie."""
+        if is_full(error) and self._space is not None and self.failure is None:
+            self._full.set()
+            self._space.on_no_room(str(error))
+            self._drop_clients()
+            return
         if self.failure is None:
             self.failure = error
             _LOG.critical("bookie.failed", error=str(error), kind=type(error).__name__)
             self.metrics.damage.disk_errors.value += isinstance(error, OSError)
         self._stop_serving()
         self._failed.set()
+
+    async def _open_anew_when_full(self) -> None:
+        while True:
+            await self._full.wait()
+            await self._runtime.clock.sleep(self.settings.space.check_interval_s)
+            storage = self.settings.storage
+            if self._is_ready and not await self._reserve.can_be_had(
+                storage.cache_bytes_max + storage.journal.preallocate_bytes
+            ):
+                continue
+            self._stop_serving()
+            self._drop_clients()
+            await self._close_opened()
+            self._full.clear()
+            try:
+                await self._open(self._opened)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._full.set()
+                continue
+            self.service.is_stopping, self._is_ready = False, True
+            _LOG.info("bookie.opened_anew", mode=self.service.mode.name.lower())
+
+    async def _close_opened(self) -> None:
+        """Close what `_open` opened. Once begun that goes on to its end, also if a caller is cancelled."""
+        if self._closing is None or self._closing.done():
+            opened, self._opened = self._opened, AsyncExitStack()
+            self._closing = asyncio.create_task(opened.aclose(), name=f"close {self.settings.folders.data}")
+        await asyncio.shield(self._closing)
 
     async def wait_failed(self) -> None:
         """Return never; raise why the bookie cannot go on."""
@@ -333,8 +381,11 @@ class Bookie:
         self.service.is_stopping = True
         self._is_ready = False
         if self.failure is not None:
-            for connection in list(self.service.connections):
-                connection.abort()  # What was not acknowledged by now may not be, not even by mistake.
+            self._drop_clients()
+
+    def _drop_clients(self) -> None:
+        for connection in list(self.service.connections):
+            connection.abort()  # What was not acknowledged by now may not be, not even by mistake.
 
     def _run(self, stack: AsyncExitStack, work: Coroutine[Any, Any, None], name: str) -> None:
         """Keep a task running until the bookie stops. If it fails, so does the bookie."""
@@ -365,7 +416,7 @@ class Bookie:
             self.service.release_throttled()
 
     def _on_space(self, mode: SpaceMode, reasons: tuple[str, ...]) -> None:
-        self.service.mode = mode
+        self.service.mode, self.reasons = mode, reasons
         self._changed.set()
         self.history.on_mode(mode, reasons)
         _LOG.warning("bookie.mode", mode=mode.name.lower(), reasons=list(reasons))
@@ -389,7 +440,7 @@ class Bookie:
         await self._stack.aclose()
 
     async def _close_storage(self, storage: LedgerStorage) -> None:
-        if self.failure is not None:
+        if self.failure is not None or self._full.is_set():
             await storage.abandon()
             return
         try:
@@ -423,7 +474,7 @@ def _rocks_index(folder: str) -> OpenIndex:
 
 
 def _start_error(error: OSError, folders: BookieFolders) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return DiskFull(f"the disk of {folders.data!r} is full: {error}", path=folders.data)
     return BookieFailed(
         f"the bookie cannot use its directories or its port: {error}",

@@ -1,6 +1,6 @@
 """Which figures of the running parts the metrics show. What can be asked at a scrape is not counted as it happens."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from quire.bookie.garbage import GarbageCollector
 from quire.bookie.journal import GroupWritten
@@ -8,7 +8,7 @@ from quire.bookie.ledger_storage import LedgerStorage
 from quire.bookie.metrics import BookieMetrics, JournalMetrics
 from quire.bookie.service import BookieService
 from quire.bookie.space import SpaceWatch
-from quire.protocol.space import SpaceMode
+from quire.protocol.space import FolderSpace, SpaceMode
 from quire.runtime import Server
 
 
@@ -40,20 +40,22 @@ def measure_connections(metrics: BookieMetrics, server: Server) -> None:
     refused.read = lambda: refused.value + server.refused
 
 
-def measure_space(metrics: BookieMetrics, space: SpaceWatch, service: BookieService) -> None:
-    """The same for the disks."""
+def measure_space(
+    metrics: BookieMetrics, space: Callable[[], SpaceWatch | None], folders: Iterable[str], service: BookieService
+) -> None:
+    """The same for the disks. `space` gives the watch of now."""
     metrics.disks.folders.value = 1
     metrics.disks.writable_folders.read = lambda: int(service.mode is SpaceMode.WRITABLE)
-    for folder in space.spaces:
+    for folder in folders:
         _watch_folder(metrics, space, folder)
 
 
-def _watch_folder(metrics: BookieMetrics, space: SpaceWatch, folder: str) -> None:
-    metrics.disks.watch(
-        folder,
-        free_bytes=lambda: space.spaces[folder].free_bytes,
-        total_bytes=lambda: space.spaces[folder].total_bytes,
-    )
+def _watch_folder(metrics: BookieMetrics, space: Callable[[], SpaceWatch | None], folder: str) -> None:
+    def now() -> FolderSpace:
+        watch = space()
+        return FolderSpace(0, 0) if watch is None else watch.spaces.get(folder, FolderSpace(0, 0))
+
+    metrics.disks.watch(folder, free_bytes=lambda: now().free_bytes, total_bytes=lambda: now().total_bytes)
 
 
 def measure_garbage(metrics: BookieMetrics, garbage: GarbageCollector) -> None:

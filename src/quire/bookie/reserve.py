@@ -15,14 +15,16 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
 
 from quire.bookie.identity import RESERVE
 from quire.errors import InvalidArgument
 from quire.protocol.space import shown_bytes
 from quire.runtime import Disk
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether a write failed only because the disk, or the user's share of it, has no room."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 class SpaceReserve:
@@ -71,7 +73,7 @@ class SpaceReserve:
             await self._disk.rename(self._unfinished, self._path)
             await self._disk.sync_directory(self._folder)
         except OSError as error:
-            if error.errno not in _FULL:
+            if not is_full(error):
                 raise
             await self._drop(self._unfinished)
             return f"there is no reserve in {self._folder}: {shown_bytes(size)} cannot be had: {error.strerror}"
@@ -92,6 +94,24 @@ class SpaceReserve:
         finally:
             self._borrowers -= 1
             await self.make()
+
+    async def can_be_had(self, size: int) -> bool:
+        """Whether the reserve is so much, or the disk has room for it."""
+        async with self._changing:
+            if (await self._size() or 0) >= size:
+                return True
+            await self._drop(self._unfinished)
+            try:
+                async with await self._disk.create(self._unfinished) as file:
+                    await file.preallocate(0, size)
+                    await file.fsync()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                return False
+            finally:
+                await self._drop(self._unfinished)
+        return True
 
     async def _size(self) -> int | None:
         try:

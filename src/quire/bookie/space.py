@@ -49,7 +49,7 @@ class SpaceSettings:
 
 class SpaceWatch:
     """Knows at any time what a bookie still takes, and why not more. Calls `on_change` after each change of the mode,
-    the first time if the bookie is not writable from the start; `on_failure` once, with the error of the disk.
+    the first time if it is not `mode` from the start; `on_failure` once, with the error of the disk.
     """
 
     def __init__(
@@ -61,12 +61,13 @@ class SpaceWatch:
         reserve: SpaceReserve,
         on_change: OnChange,
         on_failure: Callable[[OSError], None],
+        mode: SpaceMode = SpaceMode.WRITABLE,
     ) -> None:
         self._disk, self._clock = runtime.disk, runtime.clock
         self._folders, self._settings, self._reserve = folders, settings, reserve
         self._on_change, self._on_failure = on_change, on_failure
         self._gate = SpaceGate(free_bytes_min=settings.free_bytes_min)
-        self._mode = SpaceMode.WRITABLE
+        self._mode = mode
         self._is_over = False
         self._checking = asyncio.Lock()  # An older look must not come after a newer one.
         self._task: asyncio.Task[None] | None = None
@@ -132,6 +133,11 @@ class SpaceWatch:
             self._on_failure(error)
             return
         self._gate.on_usage(spaces)
+        self._tell()
+
+    def on_no_room(self, why: str) -> None:
+        """A write found no room: nothing is taken any more, as long as this watch runs."""
+        self._gate.on_no_room(why)
         self._tell()
 
     async def set_read_only(self, read_only: bool, *, why: str = "") -> SpaceMode:

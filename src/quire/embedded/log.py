@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from quire.cold import ColdStores
 from quire.embedded.folder import DataFolder, FileUri, hold_folder, unusable
+from quire.embedded.full_disks import telling_of_full_disks
 from quire.errors import NotInitialised, QuireError
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.placing import PlacementSettings, PolicyName
@@ -92,7 +93,7 @@ async def open_embedded(
                 settings_file=settings_file,
                 reload_interval_s=reload_interval_s,
                 ledger_settings=ledger_settings or _LEDGERS,
-                placement=placement,
+                placement=telling_of_full_disks(placement, bookies),
                 pool_settings=pool_settings or _POOL,
                 tls=tls,
                 runtime=runtime,
@@ -120,7 +121,7 @@ async def open_embedded_ledgers(
             async with open_ledgers(
                 uri.folder.ledgers.text,
                 settings=settings,
-                placement=placement,
+                placement=telling_of_full_disks(placement, bookies),
                 pool_settings=pool_settings or _POOL,
                 tls=tls,
                 runtime=runtime,
@@ -199,7 +200,6 @@ def _explained(bookies: Sequence["Bookie"]) -> Iterator[None]:
         for bookie in bookies:
             if bookie.failure is not None:
                 error.add_note(f"{bookie.bookie_id}, in this process, has failed: {bookie.failure}")
-            elif bookie.is_readonly and bookie.space is not None:
-                why = "; ".join(bookie.space.reasons)
-                error.add_note(f"{bookie.bookie_id}, in this process, takes nothing new: {why}")
+            elif bookie.is_readonly:
+                error.add_note(f"{bookie.bookie_id}, in this process, takes nothing new: {'; '.join(bookie.reasons)}")
         raise

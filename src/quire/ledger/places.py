@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from quire.errors import AppendOutcomeUnknown, MetadataUnavailable, NotEnoughBookies, QuireError
+from quire.errors import AppendOutcomeUnknown, DiskFull, MetadataUnavailable, NotEnoughBookies, QuireError
 from quire.ledger.ensembles import RETRY_PAUSE_S, EnsembleChange
 from quire.ledger.health import is_unreachable
 from quire.ledger.pool import Version
@@ -175,7 +175,7 @@ class Places:
                 avoid.clear()  # Somebody may only have lost a connection, or have been away for a moment.
                 await self._client.clock.sleep(RETRY_PAUSE_S)
                 continue
-            except MetadataUnavailable:  # Nothing was stored.
+            except (MetadataUnavailable, DiskFull):  # Nothing was stored.
                 if is_needed or changed:
                     raise
                 self._vacant = failed | back  # As before; unless somebody failed just now.

@@ -14,7 +14,7 @@ since each change is announced to the whole cluster.
 Invariants:
   WorstFolderCounts    one nearly full disk is enough: entries go to all of them.
   ManualStays          what an operator closed is opened by an operator, however much space there is.
-  FailedStaysClosed    a disk that failed does not come back by itself.
+  FailedStaysClosed    a disk that failed, or refused a write, does not come back by itself.
   NoStateUnexplained   whatever is not writable says why.
 """
 
@@ -63,6 +63,7 @@ class SpaceGate:
         self._spaces: dict[str, FolderSpace] = {}
         self._failures: dict[str, str] = {}
         self._manual: str | None = None
+        self._no_room: str | None = None
 
     # --- Events
 
@@ -85,6 +86,11 @@ class SpaceGate:
         self._failures.setdefault(folder, why)
         return self.mode
 
+    def on_no_room(self, why: str) -> SpaceMode:
+        """A write found no room, whatever reports say: they know of no quotas."""
+        self._no_room = why
+        return self.mode
+
     def on_manual(self, why: str | None) -> SpaceMode:
         """An operator closes the bookie for ordinary adds, giving a reason, or with None takes that back."""
         self._manual = why
@@ -94,7 +100,11 @@ class SpaceGate:
 
     @property
     def mode(self) -> SpaceMode:
-        if self._failures or any(given_up.priority_adds for given_up in self._given_up.values()):
+        if (
+            self._failures
+            or self._no_room is not None
+            or any(given_up.priority_adds for given_up in self._given_up.values())
+        ):
             return SpaceMode.CLOSED
         if self._manual is not None or any(given_up.adds for given_up in self._given_up.values()):
             return SpaceMode.READ_ONLY
@@ -114,6 +124,8 @@ class SpaceGate:
     def reasons(self) -> tuple[str, ...]:
         """Why the bookie is not writable. Empty when it is."""
         found = [f"the disk of {folder} failed: {why}" for folder, why in self._failures.items()]
+        if self._no_room is not None:
+            found.append(f"a write found no room: {self._no_room}")
         if self._manual is not None:
             found.append(f"an operator made the bookie read-only: {self._manual or 'without a reason'}")
         for folder, given_up in self._given_up.items():

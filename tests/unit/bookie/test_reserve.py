@@ -176,3 +176,17 @@ def test_a_crash_at_any_moment_leaves_a_whole_reserve_or_none() -> None:
     for seed in range(150):
         simulate(seed, main)
     assert left >= {(), ("reserve",), ("reserve.new",)}, "the crashes met every state"
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "has_reserve", "room"), [(10, True, True), (10, False, False), (BYTES, False, True)]
+)
+def test_it_knows_whether_there_is_room_for_as_much(free_bytes: int, has_reserve: bool, room: bool) -> None:
+    async def check(disk: SimDisk) -> None:
+        reserve = SpaceReserve(disk, FOLDER, bytes_max=BYTES if has_reserve else 0)
+        await reserve.make()
+        await fill(disk, leave=free_bytes)
+        assert await reserve.can_be_had(BYTES) is room
+        assert disk.free_bytes() == free_bytes
+
+    run(check)

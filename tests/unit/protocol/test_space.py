@@ -130,3 +130,11 @@ def test_the_gate_agrees_with_a_plain_reading_of_the_rules(events: list[tuple[st
         assert bool(gate.reasons) == (mode is not WRITABLE)
         if not all(gate.may_compact(folder) for folder in now):
             assert mode is CLOSED, "compaction is the last thing to be given up"
+
+
+def test_a_write_that_found_no_room_counts_whatever_is_reported() -> None:
+    """A quota of the user is in no report."""
+    gate = gate_at(TIB)
+    assert gate.on_no_room("[Errno 122] Disk quota exceeded") is CLOSED
+    assert gate.reasons == ("a write found no room: [Errno 122] Disk quota exceeded",)
+    assert gate.on_usage({A: FolderSpace(TIB, TIB)}) is CLOSED

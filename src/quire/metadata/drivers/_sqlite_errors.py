@@ -4,11 +4,10 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from quire.errors import DamagedMetadata, MetadataOutcomeUnknown, MetadataUnavailable, QuireError
+from quire.errors import DamagedMetadata, DiskFull, MetadataOutcomeUnknown, MetadataUnavailable, QuireError
 
 _HINTS: Final = {
     sqlite3.SQLITE_BUSY: "Another process holds the file locked; see which processes have it open.",
-    sqlite3.SQLITE_FULL: "Free some disk space, then retry.",
     sqlite3.SQLITE_READONLY: "Make the file and its folder writable for this user.",
     sqlite3.SQLITE_CANTOPEN: "Check that the folder exists and that this user may write to it.",
     sqlite3.SQLITE_PERM: "Make the file and its folder writable for this user.",
@@ -25,7 +24,12 @@ def is_busy(error: BaseException) -> bool:
     return code_of(error) == sqlite3.SQLITE_BUSY
 
 
-def translate(error: BaseException, path: Path, *, began: bool) -> BaseException:
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether the disk has no room: for the file, or for the index of its log, which the processes share."""
+    return code_of(error) == sqlite3.SQLITE_FULL or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE
+
+
+def translate(error: BaseException, path: Path, *, began: bool = False) -> BaseException:
     """What callers get for `error`. `began`: a commit was under way, so the write may be on disk."""
     if not isinstance(error, sqlite3.Error):
         return error
@@ -37,6 +41,8 @@ def translate(error: BaseException, path: Path, *, began: bool) -> BaseException
             hint="Nothing was changed. Restore the file from a backup, or name another one.",
             path=str(path),
         )
+    elif is_full(error):
+        translated = DiskFull(f"the disk of {str(path)!r} is full", path=str(path))
     elif began and code == sqlite3.SQLITE_IOERR:
         translated = MetadataOutcomeUnknown(f"writing the metadata file {str(path)!r} failed: {error}", path=str(path))
     else:

@@ -134,7 +134,7 @@ class SqliteWorker:
             if tree is not None:
                 tree.close()
             self._files.abandon()
-            self.opened.set_exception(translate(error, self._path, began=False))
+            self.opened.set_exception(translate(error, self._path))
             self.closed.set_result(None)
             return
         self.opened.set_result(self._lease.session)
@@ -144,7 +144,7 @@ class SqliteWorker:
             self._farewell(tree)
         except BaseException as error:  # A bug. Nobody may wait for a thread that is gone.
             self._report_suspended(True)
-            self.closed.set_exception(translate(error, self._path, began=False))
+            self.closed.set_exception(translate(error, self._path))
         else:
             self.closed.set_result(None)
         finally:
@@ -199,7 +199,7 @@ class SqliteWorker:
             self._check_file(tree)
             call.result.set_result(call.run(tree, self._lease.session))
         except BaseException as error:
-            call.result.set_exception(translate(error, self._path, began=False))
+            call.result.set_exception(translate(error, self._path))
 
     # --- Writes
 
