@@ -6,9 +6,11 @@ import signal
 import socket
 from contextlib import AsyncExitStack
 from dataclasses import field
+from functools import partial
 
 from quire.app.addresses import parse_address
 from quire.app.overrides import with_overrides
+from quire.app.starting import when_reachable
 from quire.errors import PortInUse
 from quire.ledger.placing import PlacementSettings
 from quire.ledger.settings import LedgerSettings
@@ -54,27 +56,31 @@ class AutorecoveryOptions:
 
 
 async def run_autorecovery(options: AutorecoveryOptions) -> None:
-    """Return after SIGINT or SIGTERM, when everything is given up. Raises why it does not start."""
+    """Return after SIGINT or SIGTERM, when everything is given up. Raises why it does not start; but a metadata store
+    that cannot be reached is waited for.
+    """
     settings, runtime = options.settings(), real_runtime()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runtime.disk.aclose)
-        autorecovery = await stack.enter_async_context(
-            open_autorecovery(
-                options.metadata,
-                name=options.name or f"{socket.gethostname()}:{os.getpid()}",
-                settings=settings.recovery,
-                roles=options.roles,
-                ledger_settings=settings.ledger,
-                placement=PlacementSettings(racks_file=options.racks_file),
-                store_settings=StoreSettings(
-                    operation_timeout_s=options.metadata_timeout_s, session_timeout_s=options.session_timeout_s
-                ),
-                runtime=runtime,
-            )
+        opening = partial(
+            open_autorecovery,
+            options.metadata,
+            name=options.name or f"{socket.gethostname()}:{os.getpid()}",
+            settings=settings.recovery,
+            roles=options.roles,
+            ledger_settings=settings.ledger,
+            placement=PlacementSettings(racks_file=options.racks_file),
+            store_settings=StoreSettings(
+                operation_timeout_s=options.metadata_timeout_s, session_timeout_s=options.session_timeout_s
+            ),
+            runtime=runtime,
         )
+        autorecovery = await when_reachable(stack, opening, stopped)
+        if autorecovery is None:
+            return
         address = ""
         if options.admin not in (None, "none"):
             host, port = parse_address(options.admin, example="127.0.0.1:0")

@@ -4,18 +4,21 @@ import asyncio
 import os
 import signal
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field
 from pathlib import Path
 
 from quire.app.addresses import advertised_host, parse_address
 from quire.app.overrides import with_overrides
 from quire.app.pauses import set_startup_aside
+from quire.app.starting import when_reachable
 from quire.bookie.bookie import Bookie, BookieSettings
 from quire.bookie.folder_token import folder_token
 from quire.bookie.identity import BookieFolders
 from quire.errors import InvalidArgument
 from quire.metadata import StoreSettings, open_cluster
-from quire.runtime import real_runtime
+from quire.runtime import Runtime, real_runtime
 from quire.types import bookie_id
 from quire.values import dataclass
 
@@ -86,26 +89,37 @@ def default_settings() -> BookieSettings:
 
 
 async def run_bookie(options: BookieOptions) -> None:
-    """Return after SIGINT or SIGTERM, when everything is closed. Raises why the bookie does not start or go on."""
+    """Return after SIGINT or SIGTERM, when everything is closed. Raises why the bookie does not start or go on; but a
+    metadata store that cannot be reached at the start is waited for.
+    """
     settings, tls, runtime = options.settings(), options.tls(), real_runtime()
     store = StoreSettings(operation_timeout_s=options.metadata_timeout_s, session_timeout_s=options.session_timeout_s)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    try:
-        async with (
-            open_cluster(options.metadata, settings=store, runtime=runtime) as cluster,
-            Bookie(runtime, cluster, settings, tls=tls) as bookie,
-        ):
-            set_startup_aside()
-            failing, stopping = asyncio.create_task(bookie.wait_failed()), asyncio.create_task(stopped.wait())
-            try:
-                await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if failing.done():
-                    failing.result()
-            finally:
-                failing.cancel()
-                stopping.cancel()
-                await asyncio.wait([failing, stopping])
-    finally:
-        await runtime.disk.aclose()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(runtime.disk.aclose)
+        bookie = await when_reachable(stack, lambda: _serving(options.metadata, store, runtime, settings, tls), stopped)
+        if bookie is None:
+            return
+        set_startup_aside()
+        failing, stopping = asyncio.create_task(bookie.wait_failed()), asyncio.create_task(stopped.wait())
+        try:
+            await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                failing.result()
+        finally:
+            failing.cancel()
+            stopping.cancel()
+            await asyncio.wait([failing, stopping])
+
+
+@asynccontextmanager
+async def _serving(
+    metadata: str, store: StoreSettings, runtime: Runtime, settings: BookieSettings, tls: ssl.SSLContext | None
+) -> AsyncIterator[Bookie]:
+    async with (
+        open_cluster(metadata, settings=store, runtime=runtime) as cluster,
+        Bookie(runtime, cluster, settings, tls=tls) as bookie,
+    ):
+        yield bookie

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from quire.app.addresses import advertised_host, parse_address
 from quire.app.overrides import setting_names, with_overrides
 from quire.app.pauses import set_startup_aside
+from quire.app.starting import when_reachable
 from quire.app.token_file import followed_token, followed_tokens
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import PortInUse
@@ -130,7 +131,8 @@ class ProxyOptions:
 
 async def run_proxy(options: ProxyOptions) -> None:
     """Return when everything is given up and closed, after SIGINT or SIGTERM, or because somebody asked for it over the
-    network; after a second signal at once. Raises why the proxy does not start.
+    network; after a second signal at once. Raises why the proxy does not start; but a metadata store that cannot be
+    reached is waited for.
     """
     stop, hurry = asyncio.Event(), asyncio.Event()
     with _signals(stop, hurry):
@@ -147,7 +149,10 @@ async def run_proxy(options: ProxyOptions) -> None:
 
 
 async def _run(options: ProxyOptions, stop: asyncio.Event) -> None:
-    async with running_proxy(options) as proxy:
+    async with AsyncExitStack() as stack:
+        proxy = await when_reachable(stack, lambda: running_proxy(options), stop)
+        if proxy is None:
+            return
         set_startup_aside()
         stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
         asked = asyncio.create_task(proxy.wait_asked_to_drain(), name="wait to be drained")
