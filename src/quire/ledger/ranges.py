@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 _FIRST_WINDOW: Final = 16  # Nothing is known of the sizes of entries yet.
 _GROWTH: Final = 4
 
-# So many turns of the loop it takes until the requests of a new task have left. Whoever takes entries without waiting
-# for anything else keeps the loop to itself: the bookies should work meanwhile.
-_TURNS_TO_SEND: Final = 4
-
 
 class EntryRange:
     """The entries from `first` to `last`, both included."""
@@ -36,6 +32,7 @@ class EntryRange:
         self._reader, self._next, self._last = reader, first, last
         self._window = _FIRST_WINDOW
         self._server: BookieId | None = None  # Who gave the last batch.
+        self._unasked, self._all_asked = 0, asyncio.Event()  # Of the reads of the present window.
 
     async def windows(self) -> AsyncGenerator[list[Entry]]:
         """One or more entries at a time. Raises what `fetch` raises, after all entries before that one."""
@@ -45,9 +42,12 @@ class EntryRange:
                 entries = await (ahead or self.fetch(self._next))
                 self._next, ahead = EntryId(entries[-1].entry_id + 1), None
                 if self._next <= self._last:
+                    # The requests leave first: a caller that waits for nothing else keeps the loop to itself, and the
+                    # bookies should work meanwhile.
+                    self._all_asked.clear()
                     ahead = asyncio.create_task(self.fetch(self._next), name=f"read ahead in ledger {self._reader.id}")
-                    for _ in range(_TURNS_TO_SEND):
-                        await asyncio.sleep(0)
+                    ahead.add_done_callback(lambda _: self._all_asked.set())
+                    await self._all_asked.wait()
                 yield entries
         finally:
             if ahead is not None:
@@ -63,6 +63,7 @@ class EntryRange:
             last = self._last if end is None else min(self._last, EntryId(end - 1))
             answered: set[BookieId] = set()
             reads = self._batch(first, last, answered) or self._runs(first, last, answered)
+            self._unasked = len(reads)
             await read_all(reads)
             entries = _in_order(reads, first)
             if entries:
@@ -86,7 +87,7 @@ class EntryRange:
         if self._server in replicas:  # It has read ahead by now. The others need not do that, too.
             replicas.remove(self._server)
             replicas.insert(0, self._server)
-        return [ReplicaRead(self._reader, (first,), replicas, answered, batch_last=last)]
+        return [ReplicaRead(self._reader, (first,), replicas, answered, self._on_asked, batch_last=last)]
 
     def _runs(self, first: EntryId, last: EntryId, answered: set[BookieId]) -> list[ReplicaRead]:
         """One for each write set: its entries have the same replicas."""
@@ -98,9 +99,15 @@ class EntryRange:
                 [EntryId(each) for each in range(start, end, stripes)],
                 reader.replicas_of(start),
                 answered,
+                self._on_asked,
             )
             for start in map(EntryId, range(first, min(end, first + stripes)))
         ]
+
+    def _on_asked(self) -> None:
+        self._unasked -= 1
+        if self._unasked == 0:
+            self._all_asked.set()
 
     def _on_entries(self, entries: list[Entry]) -> None:
         reader, sizes = self._reader, [len(entry.payload) for entry in entries]

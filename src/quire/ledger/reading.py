@@ -11,7 +11,7 @@ bookie has answered and no copy can be used the entry is lost, and its error say
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from quire.codec.digest import Buffer
@@ -44,7 +44,8 @@ class ReplicaRead:
     """Entries that have the same replicas. After `run`, each is in `found`, or `problems` has what its bookies said.
 
     With `batch_last` there is one entry, and those up to `batch_last` come along as far as a bookie has them.
-    `answered` has the bookies that gave entries of the same window.
+    `answered` has the bookies that gave entries of the same window. `on_asked` is called once, as the first request is
+    sent, or waits for a connection.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class ReplicaRead:
         entries: Sequence[EntryId],
         replicas: Sequence[BookieId],
         answered: set[BookieId],
+        on_asked: Callable[[], None],
         *,
         batch_last: EntryId | None = None,
     ) -> None:
         self._reader, self._replicas, self._answered = reader, replicas, answered
-        self._missing = entries
+        self._missing, self._on_asked = entries, on_asked
         self._batch_last = batch_last
         self._asked: dict[BookieId, ReadRun | None] = {}
         self.found: dict[EntryId, Entry] = {}
@@ -73,6 +75,8 @@ class ReplicaRead:
     async def _ask(self, bookie: BookieId) -> Answers:
         reader, client = self._reader, self._reader.client
         timeout_s = reader.settings.read_timeout_s
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self._on_asked)  # This step sends the request first.
         self._asked[bookie] = None
         channel = client.pool.channel(bookie, 2) or await client.pool.connect(bookie, 2, timeout_s=timeout_s)
         reader.counts.requests += 1

@@ -68,10 +68,8 @@ def test_from_the_first_request_to_the_release() -> None:
 def test_the_first_of_many_callers_opens_the_stream_and_all_are_served_in_order() -> None:
     async def check(world: World) -> None:
         peer = await world.proxy("p1")
-        writes = [asyncio.create_task(peer.write("s", b"%d" % number)) for number in range(50)]
-        await asyncio.sleep(0)
+        await asyncio.gather(*(peer.write("s", b"%d" % number) for number in range(50)))
         assert len(peer.proxy.table) == 1
-        await asyncio.gather(*writes)
         stored = [int(record.payload) for record in await world.read("s", 50)]
         assert sorted(stored) == list(range(50))
         info = await (await world.reader()).stream_info("s")
