@@ -62,18 +62,18 @@ soak: .venv/dev ## an hour of mixed load on a bookie; SOAK_SECONDS=60 for a minu
 	$(BIN)/python -m tests.soak.bookie --seconds $(SOAK_SECONDS)
 
 bench: .venv/dev ## how much CPU a metadata operation costs, and an entry of a bookie
-	$(BIN)/quire bench bookie
-	$(BIN)/quire bench restart
-	$(BIN)/quire bench metadata memory:
-	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/quire bench metadata "sqlite:$$folder/bench.db"
+	$(BIN)/python -m benchmarks bookie
+	$(BIN)/python -m benchmarks restart
+	$(BIN)/python -m benchmarks metadata memory:
+	@folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && $(BIN)/python -m benchmarks metadata "sqlite:$$folder/bench.db"
 
 bench-peer: .venv/dev ## our ledgers and Apache's in turns (needs Maven); BENCH='--quorum 3/3/2 --entry-bytes 1024' for less
 	tests/interop/build.sh
-	@export QUIRE_PEER_CLASSPATH="$$($(BIN)/python -m tests.interop.bench_classpath)" && $(BIN)/quire bench ledger --peer apache $(BENCH)
+	$(BIN)/python -m benchmarks ledger --peer apache $(BENCH)
 
 bench-peer-stream: .venv/dev ## our streams and Apache's in turns (needs Maven); BENCH='--streams 1 --record-bytes 100' for less
 	tests/interop/build.sh
-	@export QUIRE_PEER_CLASSPATH="$$($(BIN)/python -m tests.interop.bench_classpath)" && $(BIN)/quire bench stream --peer apache $(BENCH)
+	$(BIN)/python -m benchmarks stream --peer apache $(BENCH)
 
 protos: .venv/dev ## generate the message classes from protos/
 	$(BIN)/python -m grpc_tools.protoc -Iquire/codec/pb=protos --python_out=src --pyi_out=src protos/bookkeeper_metadata.proto protos/bookkeeper_protocol.proto protos/quire_v1.proto

@@ -1,4 +1,4 @@
-"""`quire metadata` and `quire bench` as a user runs them: in a process of their own, on every driver."""
+"""`quire metadata` as a user runs it: in a process of their own, on every driver."""
 
 import asyncio
 import json
@@ -168,9 +168,3 @@ def test_help_has_examples_and_the_version_is_told() -> None:
     for command in ("init", "show", "check"):
         assert "Example" in quire("metadata", command, "--help").stdout
     assert quire("--version").stdout.startswith("quire 0.")
-
-
-def test_bench_measures_every_operation() -> None:
-    results = quire_json("bench", "metadata", "memory:", "--count", "10")["results"]
-    assert len(results) == 7
-    assert all(result["cpu_us_each"] > 0 for result in results)

@@ -338,3 +338,21 @@ async def test_colours_and_progress_are_for_terminals(log: Commands) -> None:
         assert await terminal.end() == 0
         assert "records written" in terminal.seen
         assert "100000 records" in terminal.seen
+
+
+# --- Measuring
+
+
+def test_a_log_is_measured_and_left_as_it_was(log: Commands) -> None:
+    log.run("write", "orders", data=b"kept\n")
+    found = asked(log, "perf", "--records", "1200", "--seconds", "0.3")
+    assert [(row["operation"], row["records"]) for row in found["throughput"]] == [("write", 1200), ("read", 1200)]
+    for row in found["throughput"]:
+        assert row["records_per_s"] > 0
+    assert [row["until"] for row in found["delays"]] == ["acknowledged", "read at the tail"]
+    for row in found["delays"]:
+        assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+    text = log.out("perf", "--records", "10", "--seconds", "0.1")
+    assert "records/s" in text
+    assert "read at the tail" in text
+    assert log.out("stream", "list") == "orders\n"

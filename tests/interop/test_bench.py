@@ -1,21 +1,18 @@
-"""`quire bench … --peer apache`, small: that both sides do the same work, and that they are compared."""
+"""`python -m benchmarks … --peer apache`, small: that both sides do the same work, and that they are compared."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.interop.bench_classpath import bench_classpath
-
 
 @pytest.mark.timeout(300)  # Five JVMs start, on a machine that may have better things to do.
 def test_apache_takes_its_turns_beside_us(tmp_path: Path) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "quire", "bench", "ledger", "--peer", "apache", "--rounds", "1", "--json"),
+            *(sys.executable, "-m", "benchmarks", "ledger", "--peer", "apache", "--rounds", "1", "--json"),
             *("--entries", "300", "--entry-bytes", "1000", "--quorum", "3/2/2", "--warm-up", "100", "--window", "50"),
             *("--folder", str(tmp_path), "--peer-set", "journalMaxGroupWaitMSec=1"),
         ],
@@ -23,7 +20,6 @@ def test_apache_takes_its_turns_beside_us(tmp_path: Path) -> None:
         text=True,
         timeout=280,
         check=False,
-        env={**os.environ, "QUIRE_PEER_CLASSPATH": bench_classpath()},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
@@ -50,7 +46,7 @@ def test_apache_takes_its_turns_beside_us(tmp_path: Path) -> None:
 def test_apaches_streams_take_their_turns_beside_ours(tmp_path: Path) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "quire", "bench", "stream", "--peer", "apache", "--rounds", "1", "--json"),
+            *(sys.executable, "-m", "benchmarks", "stream", "--peer", "apache", "--rounds", "1", "--json"),
             *("--records", "300", "--record-bytes", "1000", "--quorum", "3/2/2", "--streams", "3", "--rate", "100"),
             *("--warm-up", "100", "--window", "50", "--call-records", "7"),
             *("--folder", str(tmp_path), "--peer-set", "journalMaxGroupWaitMSec=1"),
@@ -60,7 +56,6 @@ def test_apaches_streams_take_their_turns_beside_ours(tmp_path: Path) -> None:
         text=True,
         timeout=280,
         check=False,
-        env={**os.environ, "QUIRE_PEER_CLASSPATH": bench_classpath()},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)

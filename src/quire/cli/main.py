@@ -12,7 +12,6 @@ from quire.cli.lazy import Deferred, group_with
 _DATA: Final = "Streams"
 _CLUSTER: Final = "Clusters"
 _JOBS: Final = "Jobs on Spark"
-_MORE: Final = "More"
 _NEW_OBJECTS: Final = 50_000
 
 # In the order of the help. Modules are imported when one of their commands is called.
@@ -21,6 +20,7 @@ COMMANDS: Final = (
     Deferred("write", "quire.cli.write", "Append records to a stream: lines, files, or JSON.", _DATA, is_group=False),
     Deferred("read", "quire.cli.read", "Print the records of a stream.", _DATA, is_group=False),
     Deferred("tail", "quire.cli.tail", "Print the records of a stream as they come.", _DATA, is_group=False),
+    Deferred("perf", "quire.cli.perf", "Measure how fast a log is: write, read, delay.", _DATA, is_group=False),
     Deferred("up", "quire.cli.local", "Run a local cluster in the foreground until Ctrl-C.", _CLUSTER, is_group=False),
     Deferred("down", "quire.cli.local", "Stop a local cluster.", _CLUSTER, is_group=False),
     Deferred("status", "quire.cli.local", "Show a local cluster.", _CLUSTER, is_group=False),
@@ -68,7 +68,6 @@ COMMANDS: Final = (
         "archive", "quire.cli.archive", "Copy completed segments of streams to cold storage.", _JOBS, is_group=False
     ),
     Deferred("audit", "quire.cli.audit", "Read every copy of every entry from its own bookie.", _JOBS, is_group=False),
-    Deferred("bench", "quire.cli.bench", "Measure what operations cost.", _MORE),
 )
 
 app = typer.Typer(

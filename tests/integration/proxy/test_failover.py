@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from benchmarks.ledger.figures import percentile
 
 import quire
 from quire.app.proxy import SESSION_S
-from quire.cli.bench_figures import percentile
 from quire.errors import QuireError
 from quire.stream.client_api import Client
 from quire.types import DLSN

@@ -1,7 +1,7 @@
 """Many readers at the tail of one stream, through one read proxy: bookies are asked once, and nobody waits for others.
 
 The short form is a part of every run; QUIRE_FAN_OUT_READERS=500 is the long one. How soon readers have a record is
-measured by `quire bench proxy`.
+measured by `python -m benchmarks proxy`.
 """
 
 import asyncio

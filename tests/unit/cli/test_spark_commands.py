@@ -5,11 +5,11 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from benchmarks.spark.command import numbers
 from rich.console import Console
 
 from quire.cli import output, spark_options
 from quire.cli.archive import policy
-from quire.cli.bench_spark import numbers
 from quire.cli.spark_options import parsed_settings
 from quire.cli.sql_output import statements
 from quire.errors import InvalidArgument
