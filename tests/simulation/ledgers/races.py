@@ -23,7 +23,7 @@ from tests.support.simulation.ledgers import LedgerWorld, Plan, append
 
 _FAST_S, _FAR_S, _SLOW_S = (0.001, 0.02), (0.1, 0.15), (0.1, 0.4, 1.2)
 _BLOCKS_S = (0.0, 0.0, 0.0, 0.4, 0.5, 0.6, 0.7)
-_COMMIT_S = (0.001, 0.03, 0.1, 0.2)  # How long the index of a bookie takes at most.
+_COMMIT_S = (0.03, 0.2, 0.3)  # How long the index of a bookie takes at most.
 _IN_LOGS_S = 3.0  # Until everything that was written is in the logs.
 _ROUNDS, _LEDGERS = 5, 8  # More than a bookie keeps in memory.
 _ANSWER_S = 60.0
@@ -198,17 +198,19 @@ async def amnesia(sim: Simulation) -> LedgerWorld:
 
 
 async def compaction(sim: Simulation) -> LedgerWorld:
-    """With an ack quorum of one, a single bookie that forgets a fence acknowledges too much.
+    """Where one acknowledgement is enough, a single bookie that forgets a fence acknowledges too much.
 
     The ledgers are empty: what a recovery writes back would have to wait for another checkpoint.
     """
-    plan = Plan(bookies=3, checkpoint_interval_s=0.2).having((3, 3, 1), (3, 2, 1), (2, 2, 1))
+    plan = Plan(bookies=3, checkpoint_interval_s=0.15).having((1, 1, 1), (2, 1, 1), (2, 2, 1))
     async with _world(sim, plan) as world, world.ledgers("writer") as ledgers, world.ledgers("recoverer") as others:
         async with world.created(ledgers, LedgerHistory()) as writer:
             await append(world.histories[0], writer, 25, size=5_000)
         await asyncio.sleep(_IN_LOGS_S)
-        sim.loop.executor_delay_max_s = world.rng.choice(_COMMIT_S)
-        collecting = sim.host("collector").spawn(_collect_again_and_again(world))
+        delay_s, sim.loop.executor_delay_max_s = sim.loop.executor_delay_max_s, world.rng.choice(_COMMIT_S)
+        for bookie in world.bookies:  # One that forgets a fence may answer before the others.
+            _set_latency(world, "writer", bookie, world.rng.choice((0.001, 0.05)))
+        compacting = sim.host("compactor").spawn(_compact_again_and_again(world))
         for _ in range(_ROUNDS):
             now = asyncio.Event()
             for _ in range(_LEDGERS):
@@ -216,8 +218,8 @@ async def compaction(sim: Simulation) -> LedgerWorld:
             await asyncio.sleep(0.5)
             now.set()
             await world.end_clients(["writers"], within_s=_ANSWER_S)
-        collecting.cancel()
-        sim.loop.executor_delay_max_s = min(_COMMIT_S)
+        compacting.cancel()
+        sim.loop.executor_delay_max_s = delay_s
     return world
 
 
@@ -237,9 +239,13 @@ async def _recover_under_writer(
         world.note("writer", error)
 
 
-async def _collect_again_and_again(world: LedgerWorld) -> None:
+async def _compact_again_and_again(world: LedgerWorld) -> None:
+    """Garbage collections, and the checkpoints that end a compaction, at any moment."""
     while True:
-        collect_garbage(world.rng.choice(world.bookies))
+        bookie = world.rng.choice(world.bookies)
+        if world.rng.random() < 0.05:
+            collect_garbage(bookie)
+        bookie.host.spawn(bookie.bookie.service.storage.checkpoint())
         await asyncio.sleep(world.rng.random() * 0.1)
 
 
@@ -251,7 +257,8 @@ async def bad_disk(sim: Simulation) -> LedgerWorld:
         await written.wait()
         await asyncio.sleep(world.rng.random() * 2)
         await world.crash_client("writer")
-        bookie = world.rng.choice(world.bookies)
+        metadata = (await world.cluster.ledgers.read(history.ledger_id)).metadata
+        bookie = world.rng.choice([each for each in world.bookies if each.host.name in metadata.fragments[-1].bookies])
         if world.rng.random() < 0.3:
             await world.wipe(bookie)
         else:
