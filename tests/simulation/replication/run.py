@@ -51,7 +51,9 @@ EVERYTHING = RepairPlan(
 )
 
 
-LATE_WRITES = RepairPlan({"delay_repairs": 5, "delay_writes": 1, "crash": 2, "fill": 0.5, "make_room": 1, "stall": 0.5})
+LATE_WRITES = RepairPlan(
+    {"delay_repairs": 10, "delay_writes": 1, "crash": 2, "fill": 0.5, "make_room": 1, "stall": 0.5}
+)
 """Metadata writes, above all those of repairs, happen long after it was asked whether they had."""
 
 
