@@ -94,14 +94,14 @@ def asked(uri: str, *words: str) -> Any:
 
 async def test_lines_become_entries_and_come_back(uri: str) -> None:
     lines = "".join(f"line {number}\n" for number in range(2500))
-    assert command(uri, "ledger", "write", lines=lines) == "Ledger 0 has 2500 entries.\n"
+    assert command(uri, "ledger", "write", lines=lines) == f"Ledger 0 has 2500 entries.\ncluster: {uri}\n"
     assert command(uri, "ledger", "read", "0") == lines
     assert command(uri, "ledger", "read", "0", "--from", "2499") == "line 2499\n"
     assert asked(uri, "ledger", "list") == {"ledgers": [0]}
     shown = asked(uri, "ledger", "show", "0")
     assert (shown["state"], shown["entries"], shown["length"]) == ("closed", 2500, len(lines) - 2500)
     assert "there is no ledger 7" in command(uri, "ledger", "read", "7", code=1)
-    assert command(uri, "ledger", "delete", "0") == "Ledger 0 is deleted.\n"
+    assert command(uri, "ledger", "delete", "0") == f"Ledger 0 is deleted.\ncluster: {uri}\n"
     assert asked(uri, "ledger", "list") == {"ledgers": []}
     assert "there is no ledger 0" in command(uri, "ledger", "delete", "0", code=1)
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from quire.cli.audit import Chosen
 from quire.cli.ledger_output import plural
-from quire.cli.output import FAILED, checked, err, out, print_json, until_nobody_reads, write_bytes
+from quire.cli.output import FAILED, checked, err, out, print_json, say_where, until_nobody_reads, write_bytes
 from quire.cli.spark_options import LOCALLY, Conf, Master, bar, spark_session, spark_uri
 from quire.cli.stream_options import Json, Uri
 from quire.errors import InvalidArgument
@@ -84,6 +84,7 @@ def archive_command(
             raise InvalidArgument("where to is missing", hint="Give --to ROOT, such as file:/mnt/archive.")
         chosen = policy(drop_hot, drop_hot_after, keep_hot)
         where = spark_uri(uri)
+        say_where(where, json=json)
         with (
             spark_session(master, conf, name="archive") as spark,
             bar("archiving segments", quiet=json or follow) as on_progress,
@@ -127,6 +128,7 @@ def _restore(names: list[str] | None, uri: str | None, master: str, conf: list[s
     if not names:
         raise InvalidArgument("which streams to restore is missing", hint="Name them: quire archive orders --restore.")
     where = spark_uri(uri)
+    say_where(where, json=json)
     with spark_session(master, conf, name="restore") as spark, bar("restoring streams", quiet=json) as on_progress:
         restored = restore(spark, where, names, on_progress=on_progress)
     if json:

@@ -13,7 +13,17 @@ import typer
 
 from quire.cli.default_uri import metadata_uri
 from quire.cli.ledger_output import facts, plural, print_ledger, print_table, spinning
-from quire.cli.output import FAILED, counting, out, print_json, run, until_nobody_reads, write_bytes
+from quire.cli.output import (
+    FAILED,
+    checked,
+    counting,
+    out,
+    print_json,
+    run,
+    say_where,
+    until_nobody_reads,
+    write_bytes,
+)
 from quire.cli.record_output import payload_facts
 from quire.cli.stdin import ctrl_c, input_lines
 from quire.errors import InvalidArgument, NoSuchLedger
@@ -94,6 +104,16 @@ def _on(uri: str | None, work: Callable[[LedgerClient], Awaitable[T]], *, json: 
     return run(connected(), as_json=json)
 
 
+def _change(
+    uri: str | None, work: Callable[[LedgerClient], Awaitable[T]], *, json: bool, timeout_s: float
+) -> tuple[str, T]:
+    """Run the work of a command that changes a cluster. Says which one that was, and returns it."""
+    where = checked(lambda: metadata_uri(uri), as_json=json)
+    done = _on(where, work, json=json, timeout_s=timeout_s)
+    say_where(where, json=json, what="cluster")
+    return where, done
+
+
 # --- Writing
 
 
@@ -125,7 +145,8 @@ def create(
             pass
         return ledger.metadata
 
-    print_ledger(_on(metadata, work, json=json, timeout_s=timeout), json=json)
+    _, stored = _change(metadata, work, json=json, timeout_s=timeout)
+    print_ledger(stored, json=json)
 
 
 @app.command(epilog="Example:  seq 1000 | quire ledger write --metadata sqlite:./metadata.db")
@@ -162,9 +183,9 @@ def write(
                 await ledger.flush()
             return {"ledger": ledger.id, "entries": ledger.last_add_confirmed + 1, "length": ledger.length}
 
-    done = _on(metadata, work, json=json, timeout_s=timeout)
+    where, done = _change(metadata, work, json=json, timeout_s=timeout)
     if json:
-        print_json(done)
+        print_json({"metadata": where, **done})
     else:
         out().print(f"Ledger [bold]{done['ledger']}[/] has {plural(done['entries'], 'entry', 'entries')}.")
 
@@ -292,7 +313,8 @@ def recover(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False,
         with spinning(f"recovering ledger {ledger}", quiet=json):
             return await ledgers.recover(ledger)
 
-    print_ledger(_on(metadata, work, json=json, timeout_s=timeout), json=json)
+    _, stored = _change(metadata, work, json=json, timeout_s=timeout)
+    print_ledger(stored, json=json)
 
 
 @app.command(epilog="Example:  quire ledger repair 7 --metadata sqlite:./metadata.db")
@@ -318,8 +340,8 @@ def delete(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False, 
         await ledgers.ledgers_metadata.read(ledgers.id_of(ledger))  # So that a mistyped id is told.
         await ledgers.delete(ledger)
 
-    _on(metadata, work, json=json, timeout_s=timeout)
+    where, _ = _change(metadata, work, json=json, timeout_s=timeout)
     if json:
-        print_json({"deleted": ledger})
+        print_json({"metadata": where, "deleted": ledger})
     else:
         out().print(f"Ledger [bold]{ledger}[/] is deleted.")

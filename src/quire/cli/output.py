@@ -48,6 +48,12 @@ def print_json(value: object, *, in_one_line: bool = False) -> None:
     sys.stdout.write(json.dumps(value, indent=None if in_one_line else 2, ensure_ascii=False) + "\n")
 
 
+def say_where(uri: str, *, json: bool, what: str = "log") -> None:
+    """Tell a person which log, or cluster, a command changes. Programs have it in the JSON."""
+    if not json:
+        err().print(f"[dim]{what}: {escape(uri)}[/]", soft_wrap=True)
+
+
 def print_settings(found: dict[str, object], *, as_json: bool) -> None:
     """What `--set NAME=VALUE` can change, with the defaults."""
     if as_json:

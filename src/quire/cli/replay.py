@@ -9,7 +9,7 @@ from rich.markup import escape
 from quire.cli.archive import until_told
 from quire.cli.completion import complete_stream
 from quire.cli.ledger_output import plural
-from quire.cli.output import checked, counting, err, out, print_json
+from quire.cli.output import checked, counting, err, out, print_json, say_where
 from quire.cli.spark_options import LOCALLY, Conf, Master, spark_session, spark_uri
 from quire.cli.stream_options import Json, Uri
 from quire.errors import InvalidArgument
@@ -74,7 +74,7 @@ def replay_command(
     Whatever ends it, the same command goes on where it stopped; one that is done changes nothing.
     """
 
-    def work() -> ReplayReport:
+    def work() -> tuple[str, ReplayReport]:
         if (stream is None) == (parquet is None):
             raise InvalidArgument("a replay has one source", hint="Give --stream NAME, or --parquet PATH.")
         where = spark_uri(uri)
@@ -85,13 +85,13 @@ def replay_command(
         ):
             if stream is None:
                 path = parquet or ""
-                return replay_parquet(
+                return where, replay_parquet(
                     spark, where, path, target, name=name, new_txids=new_txids, on_records=counter.step
                 )
             if follow:
                 err().print("Copying records as they come, until Ctrl-C.")
             kept = checkpoint or default_checkpoint(where, stream, target, name or stream)
-            return replay_stream(
+            return where, replay_stream(
                 spark,
                 where,
                 stream,
@@ -106,9 +106,10 @@ def replay_command(
                 until=stop.is_set,
             )
 
-    report = checked(work, as_json=json)
+    where, report = checked(work, as_json=json)
+    say_where(where, json=json)
     if json:
-        print_json(asdict(report))
+        print_json({"uri": where, **asdict(report)})
         return
     what = f"{plural(report.records, 'record', 'records')} in {plural(report.steps, 'step', 'steps')}"
     before = f" {plural(report.steps_before, 'step was', 'steps were')} there before." if report.steps_before else ""

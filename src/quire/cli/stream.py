@@ -3,13 +3,14 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 from rich.markup import escape
 
+from quire.cli.default_uri import stream_uri
 from quire.cli.ledger_output import plural, spinning
-from quire.cli.output import checked, counting, out, print_json
+from quire.cli.output import checked, counting, out, print_json, say_where
 from quire.cli.stream_options import Json, Name, Names, Timeout, Uri, copies, on_streams
 from quire.cli.stream_output import facts, print_stream, print_streams
 from quire.client import Client
@@ -18,6 +19,8 @@ from quire.stream.info import StreamInfo
 from quire.stream.positions import parse_position
 from quire.stream.start import Txid
 from quire.types import DLSN
+
+T = TypeVar("T")
 
 app = typer.Typer(help="Streams: create, look at, truncate, seal and delete them.", no_args_is_help=True)
 
@@ -41,9 +44,10 @@ def create(names: Names, uri: Uri = None, json: Json = False, timeout: Timeout =
 
         await _one_by_one(names, act, "created")
 
-    on_streams(uri, work, creating=True, json=json, timeout_s=timeout)
+    where, _ = _change(uri, work, creating=True, json=json, timeout_s=timeout)
     if json:
-        print_json({"created": [name for name in names if name not in were_there], "were_there": were_there})
+        created = [name for name in names if name not in were_there]
+        print_json({"uri": where, "created": created, "were_there": were_there})
     for name in () if json else names:
         _say(f"Stream [bold]{escape(name)}[/] {'was there already' if name in were_there else 'is created'}.")
 
@@ -57,9 +61,9 @@ def rename(
     timeout: Timeout = 30.0,
 ) -> None:
     """Give a stream another name. Nobody may be writing it."""
-    on_streams(uri, lambda client: client.rename_stream(name, new_name), json=json, timeout_s=timeout)
+    where, _ = _change(uri, lambda client: client.rename_stream(name, new_name), json=json, timeout_s=timeout)
     if json:
-        print_json({"renamed": name, "to": new_name})
+        print_json({"uri": where, "renamed": name, "to": new_name})
     else:
         _say(f"Stream [bold]{escape(name)}[/] is [bold]{escape(new_name)}[/] now.")
 
@@ -81,8 +85,8 @@ def delete(
         with spinning("deleting", quiet=json):
             await _one_by_one(names, client.delete_stream, "deleted")
 
-    on_streams(uri, work, json=json, timeout_s=timeout)
-    _done(names, "deleted", json=json)
+    where, _ = _change(uri, work, json=json, timeout_s=timeout)
+    _done(names, "deleted", where, json=json)
 
 
 # --- Looking
@@ -159,9 +163,9 @@ def truncate(
 ) -> None:
     """Hide the oldest records of a stream from readers. To free their space, purge it then."""
     place = checked(lambda: _place(before), as_json=json)
-    first = on_streams(uri, lambda client: client.truncate_stream(name, before=place), json=json, timeout_s=timeout)
+    where, first = _change(uri, lambda client: client.truncate_stream(name, before=place), json=json, timeout_s=timeout)
     if json:
-        print_json({"stream": name, "first_dlsn": str(first)})
+        print_json({"uri": where, "stream": name, "first_dlsn": str(first)})
     else:
         _say(f"Stream [bold]{escape(name)}[/] begins at {first} now.")
 
@@ -192,9 +196,9 @@ def purge(
         with spinning(f"purging {name}", quiet=json):
             return await client.purge_stream(name, before=txid)
 
-    count = on_streams(uri, work, json=json, timeout_s=timeout)
+    where, count = _change(uri, work, json=json, timeout_s=timeout)
     if json:
-        print_json({"stream": name, "purged_segments": count})
+        print_json({"uri": where, "stream": name, "purged_segments": count})
     else:
         _say(f"{plural(count, 'segment', 'segments')} of stream [bold]{escape(name)}[/] deleted.")
 
@@ -222,11 +226,21 @@ def seal(names: Names, uri: Uri = None, json: Json = False, timeout: Timeout = 3
         with spinning("sealing", quiet=json):
             await _one_by_one(names, act, "sealed")
 
-    on_streams(uri, work, json=json, timeout_s=timeout)
-    _done(names, "sealed", json=json)
+    where, _ = _change(uri, work, json=json, timeout_s=timeout)
+    _done(names, "sealed", where, json=json)
 
 
 # --- For all of them
+
+
+def _change(
+    uri: str | None, work: Callable[[Client], Awaitable[T]], *, json: bool, timeout_s: float, creating: bool = False
+) -> tuple[str, T]:
+    """Run the work of a command that changes a log. Says which log that was, and returns it."""
+    where = checked(lambda: stream_uri(uri, creating=creating), as_json=json)
+    done = on_streams(where, work, creating=creating, json=json, timeout_s=timeout_s)
+    say_where(where, json=json)
+    return where, done
 
 
 async def _one_by_one(names: Sequence[str], act: Callable[[str], Awaitable[None]], done: str) -> None:
@@ -240,9 +254,9 @@ async def _one_by_one(names: Sequence[str], act: Callable[[str], Awaitable[None]
             raise
 
 
-def _done(names: Sequence[str], done: str, *, json: bool) -> None:
+def _done(names: Sequence[str], done: str, where: str, *, json: bool) -> None:
     if json:
-        print_json({done: list(names)})
+        print_json({"uri": where, done: list(names)})
     for name in () if json else names:
         _say(f"Stream [bold]{escape(name)}[/] is {done}.")
 
