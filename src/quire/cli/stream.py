@@ -126,7 +126,7 @@ async def _infos(client: Client, names: Sequence[str], *, quiet: bool) -> list[S
 
     async def one(name: str) -> StreamInfo | None:
         try:
-            return await client.stream_info(name)
+            return await client.stream_info(name, sizes=True)
         except NoSuchStream:
             return None
 

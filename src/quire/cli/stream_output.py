@@ -16,7 +16,7 @@ _TRUNCATION: Final = {Truncation.TRUNCATED: "truncated", Truncation.PARTIALLY_TR
 
 
 def facts(info: StreamInfo) -> dict[str, Any]:
-    """What is known of a stream. Records and bytes are those of completed segments."""
+    """What is known of a stream. Records and bytes are those of segments that are counted."""
     return {
         "stream": info.stream,
         "sealed": info.is_sealed,
@@ -66,9 +66,9 @@ def print_stream(info: StreamInfo, *, json: bool) -> None:
     if json:
         print_json(found)
         return
-    console, in_progress = out(), sum(not segment.is_completed for segment in info.segments)
+    console, unknown = out(), [segment.lssn for segment in info.segments if segment.record_count is None]
     console.print(f"[bold]Stream {escape(info.stream)}[/]  {_state(found)}", soft_wrap=True)
-    more = ", and those of the segment in progress" if in_progress else ""
+    more = f", and those of segment {unknown[-1]}, whose bookies do not answer" if unknown else ""
     size = "" if found["bytes"] is None else f", {shown_bytes(found['bytes'])}"
     console.print(f"  records  {plural(found['records'], 'record', 'records')}{size}{more}")
     for word in ("first", "last"):

@@ -1,33 +1,38 @@
-"""What a stream's metadata says of it, at one moment: its segments, where it begins and ends, who writes and reads it.
+"""What is known of a stream at one moment: its segments, where it begins and ends, who writes and reads it.
 
-Nothing is asked of bookies, so this works while they are down, and costs the same for a large stream as for a small
-one with as many segments. The price: of a segment in progress only its beginning is known.
+Without sizes only metadata is read: that works while bookies are down, and of a segment in progress only the beginning
+is known. With sizes each ledger is looked at, and the segment in progress is counted as far as readers see it.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream_metadata.lock import member_owner, member_sequence, members_in_order
 from quire.codec.stream_metadata.segment import Segment, Truncation
-from quire.errors import NoSuchLedger, NoSuchNode
-from quire.metadata import Ledgers, MetadataStore
+from quire.errors import NoSuchLedger, NoSuchNode, QuireError
+from quire.ledger.client import LedgerClient
+from quire.metadata import MetadataStore
 from quire.metadata.paths import join
 from quire.stream.cold_nodes import ColdNodes, Placed
 from quire.stream.nodes import StreamNodes
+from quire.stream.segments import last_record
 from quire.stream.subscriptions import Subscriptions
 from quire.stream.truncation import first_place, left_of
 from quire.types import DLSN, LedgerId, LedgerState, Lssn
 from quire.values import dataclass
 
 _LEDGERS_AT_ONCE_MAX: Final = 16  # Whose sizes are looked up together.
+_BOOKIES_ANSWER_S: Final = 3.0  # Longest wait for those of a segment in progress.
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One segment. What is None is not known, or does not exist: all but the beginning of a segment in progress."""
+    """One segment. What is None is not known, or does not exist. Of one in progress only the beginning is known, unless
+    sizes were asked for and its bookies answer.
+    """
 
     lssn: Lssn
     ledger_id: LedgerId
@@ -58,12 +63,12 @@ class SegmentInfo:
     """Where it is in cold storage, if it is archived."""
 
     size_bytes: int | None = None
-    """Of its ledger, each entry counted once. Known if it was asked for, and bookies have the segment."""
+    """Of its ledger, each entry counted once. Known if sizes were asked for, and bookies have the segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """One stream. First and last are those of what is neither truncated nor purged, in completed segments."""
+    """One stream. First and last are those of what is neither truncated nor purged, in segments that are counted."""
 
     stream: str
     segments: tuple[SegmentInfo, ...]
@@ -76,7 +81,7 @@ class StreamInfo:
     last_dlsn: DLSN | None
     last_txid: int | None
     record_count: int
-    """Of completed segments, without those that are truncated as a whole."""
+    """Of segments that are counted, without those that are truncated as a whole."""
 
     is_sealed: bool
     owner: str | None
@@ -86,12 +91,12 @@ class StreamInfo:
     """Where each named reader goes on; None if it never said so."""
 
 
-async def read_info(nodes: StreamNodes) -> StreamInfo:
+async def read_info(nodes: StreamNodes, sizes: "SegmentSizes | None" = None) -> StreamInfo:
     """Raises `NoSuchStream`, `DamagedMetadata`, and what the metadata store raises."""
     store, paths = nodes.store, nodes.paths
     chain = await ColdNodes(store, paths).whole_chain()
     stored = [placed.stored.segment for placed in chain]
-    segments = tuple(map(_segment_info, chain))
+    segments = tuple(map(_segment_info, chain) if sizes is None else await sizes.of(chain))
     left = [segment for segment in segments if segment.truncation is not Truncation.TRUNCATED]
     return StreamInfo(
         paths.stream,
@@ -107,20 +112,44 @@ async def read_info(nodes: StreamNodes) -> StreamInfo:
     )
 
 
-async def with_sizes(info: StreamInfo, ledgers: Ledgers) -> StreamInfo:
-    """The same with the sizes of segments whose ledgers are closed."""
-    segments: list[SegmentInfo] = []
+class SegmentSizes:
+    """Looks at the ledgers of segments."""
 
-    async def sized(segment: SegmentInfo) -> SegmentInfo:
+    def __init__(self, ledgers: LedgerClient, *, password: bytes) -> None:
+        self._ledgers, self._password = ledgers, password
+
+    async def of(self, chain: Sequence[Placed]) -> list[SegmentInfo]:
+        found: list[SegmentInfo] = []
+        for place in range(0, len(chain), _LEDGERS_AT_ONCE_MAX):
+            found += await asyncio.gather(*map(self._sized, chain[place : place + _LEDGERS_AT_ONCE_MAX]))
+        return found
+
+    async def _sized(self, placed: Placed) -> SegmentInfo:
+        info = _segment_info(placed)
         try:
-            metadata = (await ledgers.read(segment.ledger_id)).metadata
+            metadata = (await self._ledgers.ledgers_metadata.read(info.ledger_id)).metadata
         except NoSuchLedger:
-            return segment  # It is in cold storage only, or is being purged.
-        return replace(segment, size_bytes=metadata.length) if metadata.state is LedgerState.CLOSED else segment
+            return info  # It is in cold storage only, or is being purged.
+        if info.is_completed:
+            return replace(info, size_bytes=metadata.length if metadata.state is LedgerState.CLOSED else None)
+        try:
+            async with asyncio.timeout(_BOOKIES_ANSWER_S):
+                return await self._counted(info, placed.stored.segment)
+        except (QuireError, TimeoutError):
+            return info
 
-    for place in range(0, len(info.segments), _LEDGERS_AT_ONCE_MAX):
-        segments += await asyncio.gather(*map(sized, info.segments[place : place + _LEDGERS_AT_ONCE_MAX]))
-    return replace(info, segments=tuple(segments))
+    async def _counted(self, info: SegmentInfo, segment: Segment) -> SegmentInfo:
+        """Up to the last record that is confirmed."""
+        async with self._ledgers.open(segment.ledger_id, password=self._password, recover=False) as ledger:
+            if ledger.last_add_confirmed < 0:
+                return replace(info, record_count=0, size_bytes=0)
+            entry = await ledger.read_entry(ledger.last_add_confirmed)
+            last = await last_record(ledger, segment)
+        if last is None:
+            return replace(info, record_count=0, size_bytes=entry.length)
+        return replace(
+            info, record_count=last.position, size_bytes=entry.length, last_dlsn=last.dlsn, last_txid=last.txid
+        )
 
 
 async def read_subscriptions(subscriptions: Subscriptions) -> dict[str, DLSN | None]:

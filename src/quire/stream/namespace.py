@@ -35,7 +35,7 @@ from quire.stream.binding import bound_ledgers, open_bound
 from quire.stream.context import StreamContext
 from quire.stream.creation import create_stream
 from quire.stream.dynamic_settings import RELOAD_INTERVAL_S, DynamicSettings, adopted, follow_settings
-from quire.stream.info import StreamInfo, read_info, read_subscriptions, with_sizes
+from quire.stream.info import SegmentSizes, StreamInfo, read_info, read_subscriptions
 from quire.stream.kept_bytes import keep, read_kept
 from quire.stream.listing import scan_streams, watch_streams
 from quire.stream.nodes import StreamNodes
@@ -180,17 +180,13 @@ class Namespace(Opened):
     # --- What is known of a stream, and of its readers
 
     async def stream_info(self, stream: str, *, sizes: bool = False) -> StreamInfo:
-        """What the metadata says of a stream. With `sizes` also the bytes of its segments, which costs a look at the
-        ledger of each. Raises `NoSuchStream`, `DamagedMetadata`.
+        """What the metadata says of a stream. With `sizes` also the bytes of its segments, and how far the one in
+        progress has come: that costs a look at the ledger of each. Raises `NoSuchStream`, `DamagedMetadata`.
         """
         paths = self._paths(stream)
         nodes = StreamNodes(self._store, paths)
-
-        async def look() -> StreamInfo:
-            info = await read_info(nodes)
-            return await with_sizes(info, self.context.ledgers.ledgers_metadata) if sizes else info
-
-        return await self._read(look, f"what is known of stream {paths.stream!r}")
+        ledgers = SegmentSizes(self.context.ledgers, password=self.settings_for(stream).password) if sizes else None
+        return await self._read(lambda: read_info(nodes, ledgers), f"what is known of stream {paths.stream!r}")
 
     async def subscriptions(self, stream: str) -> dict[str, DLSN | None]:
         """Where each named reader goes on, by name; None if it never said so. Raises `NoSuchStream`,

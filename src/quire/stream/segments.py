@@ -131,7 +131,7 @@ class StreamSegments:
         segment, clock = stored.segment, self._context.runtime.clock
         try:
             async with self._context.ledgers.open(segment.ledger_id, password=password) as ledger:
-                last = await _last_record(ledger, segment)
+                last = await last_record(ledger, segment)
         except NoSuchLedger:
             # Apache's recovery deletes a ledger without entries, then the segment, and was cut off in between.
             await self._guarded.forget(stored)
@@ -286,8 +286,8 @@ class StreamSegments:
         self._context.metrics.completed_segments.add()
 
 
-async def _last_record(ledger: LedgerReader, segment: Segment) -> LogRecord | None:
-    """The last record of a sealed ledger, of any kind; None if it has none."""
+async def last_record(ledger: LedgerReader, segment: Segment) -> LogRecord | None:
+    """The last confirmed record of a segment, of any kind; None if it has none. Its position is how many there are."""
     end, batch = ledger.last_add_confirmed + 1, _LOOK_BACK
     while end > 0:
         begin = max(0, end - batch)

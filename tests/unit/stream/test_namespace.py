@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -421,6 +422,32 @@ def test_a_stream_is_written_read_and_deleted_by_name() -> None:
         with pytest.raises(NoSuchStream):
             async with world.namespace.open_reader("b"):
                 raise AssertionError("open")
+
+    in_namespace(check, bookies=3)
+
+
+def test_a_segment_in_progress_is_counted_as_far_as_readers_see_it() -> None:
+    async def check(world: World) -> None:
+        other = await world.open("other")
+        async with world.namespace.open_writer("s") as writer:
+            await writer.append_many([b"12", b"34"])
+        async with world.namespace.open_writer("s") as writer:
+            dlsns = await writer.append_many([b"567"] * 5)
+            await world.pass_time(1.0)
+            info = await other.stream_info("s", sizes=True)
+            assert (info.record_count, info.last_dlsn, info.last_txid) == (7, dlsns[-1], writer.last_txid)
+            assert [(each.is_completed, each.record_count) for each in info.segments] == [(True, 2), (False, 5)]
+            assert all((each.size_bytes or 0) > 4 for each in info.segments)
+            by_metadata = await other.stream_info("s")
+            assert [each.record_count for each in by_metadata.segments] == [2, None]
+            for number in range(3):
+                world.sim.network.partition("other", f"b{number}")
+            began_s = world.now_s
+            assert await other.stream_info("s", sizes=True) == replace(
+                by_metadata, segments=(info.segments[0], by_metadata.segments[1])
+            )
+            assert world.now_s - began_s < 5
+            world.sim.network.heal()
 
     in_namespace(check, bookies=3)
 
