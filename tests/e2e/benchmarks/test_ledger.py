@@ -19,7 +19,7 @@ def bench(*args: str, code: int = 0, **environment: str) -> "subprocess.Complete
         text=True,
         timeout=100,
         check=False,
-        env={**os.environ, "QUIRE_PEER_CLASSPATH": "", **environment},
+        env={**os.environ, **environment},
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -56,18 +56,6 @@ def test_people_get_tables_that_fit_on_a_page() -> None:
     assert "…" not in text
 
 
-def test_a_peer_that_cannot_be_started_is_one_sentence_and_a_hint(tmp_path: Path) -> None:
-    assert "--peer-classpath" in bench("--peer", "apache", code=2).stderr
-    failed = bench("--peer", "apache", "--peer-classpath", str(tmp_path), "--quorum", "1/1/1", code=1)
-    error_line, hint_line = failed.stderr.splitlines()
-    assert error_line.startswith("error: Apache's ZooKeeper did not start")
-    assert "ZooKeeperServerMain" in error_line
-    assert "make bench-peer" in hint_line
-
-
 def test_bad_quorums_and_settings_are_refused() -> None:
     assert "3/3" in bench("--quorum", "3/3", code=2).stderr
-    assert (
-        "NAME=VALUE"
-        in bench("--peer", "apache", "--peer-classpath", "x", "--peer-set", "journalSyncData", code=2).stderr
-    )
+    assert "NAME=VALUE" in bench("--peer", "apache", "--peer-set", "journalSyncData", code=2).stderr

@@ -23,7 +23,7 @@ def bench(*args: str, code: int = 0, **environment: str) -> "subprocess.Complete
         text=True,
         timeout=100,
         check=False,
-        env={**os.environ, "QUIRE_PEER_CLASSPATH": "", **environment},
+        env={**os.environ, **environment},
     )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -92,19 +92,11 @@ def test_people_are_told_whether_opening_is_fast_enough() -> None:
     assert "…" not in text
 
 
-def test_a_peer_that_cannot_be_started_is_one_sentence_and_a_hint(tmp_path: Path) -> None:
-    assert "--peer-classpath" in bench("--peer", "apache", code=2).stderr
-    failed = bench("--peer", "apache", "--peer-classpath", str(tmp_path), "--quorum", "1/1/1", code=1)
-    error_line, _ = failed.stderr.splitlines()
-    assert error_line.startswith("error: Apache's ZooKeeper did not start")
-    assert "ZooKeeperServerMain" in error_line
-
-
 def test_bad_quorums_and_settings_are_refused() -> None:
     assert "3/3" in bench("--quorum", "3/3", code=2).stderr
     assert "--segments" in bench("--segments", "100", "--peer", "apache", code=2).stderr
     for option in ("--peer-set", "--peer-stream-set"):
-        assert "NAME=VALUE" in bench("--peer", "apache", "--peer-classpath", "x", option, "name", code=2).stderr
+        assert "NAME=VALUE" in bench("--peer", "apache", option, "name", code=2).stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
