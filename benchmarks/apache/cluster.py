@@ -88,7 +88,7 @@ async def open_apache_cluster(
             await running.ask("await", bookies, within_s=_READY_WITHIN_S)
         except BookieFailed as error:
             problem = f"Apache's bookies did not start: {_problem_in(place / 'bookie0.log')}"
-            raise BookieFailed(problem) from error
+            raise BookieFailed(problem, hint=_START_HINT) from error
         yield ApacheCluster(running, processes)
 
 
@@ -121,6 +121,7 @@ class _Client:
 # --- Processes
 
 
+_START_HINT: Final = "`make bench-peer` fetches the jars that it needs."
 _ZOOKEEPER_MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _BOOKIE_MAIN: Final = "org.apache.bookkeeper.server.Main"
 
@@ -153,7 +154,7 @@ async def _listening(port: int, process: Process, log: Path) -> None:
             continue
         writer.close()
         return
-    raise BookieFailed(f"Apache's ZooKeeper did not start: {_problem_in(log)}")
+    raise BookieFailed(f"Apache's ZooKeeper did not start: {_problem_in(log)}", hint=_START_HINT)
 
 
 def _zookeeper_file(folder: Path, port: int) -> str:

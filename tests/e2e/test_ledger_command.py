@@ -137,7 +137,8 @@ async def test_a_ledger_is_created_as_asked_and_shown(uri: str, tmp_path: Path) 
     shown = command(uri, "ledger", "show", "77")
     assert "Ledger 77  closed" in shown
     assert "custom   odd = [red]a=b" in shown
-    assert asked(uri, "ledger", "list", "--long")["ledgers"] == [made]
+    (listed,) = asked(uri, "ledger", "list", "--long")["ledgers"]
+    assert {"metadata": uri, **listed} == made
     assert "2/2/1" in command(uri, "ledger", "list", "-l")
     assert command(uri, "ledger", "read", "77", "--password-file", str(password)) == ""
     assert "hint: Use the password" in command(uri, "ledger", "read", "77", code=1)

@@ -19,6 +19,9 @@ def archived(cluster: LocalCluster, *arguments: str, code: int = 0) -> dict[str,
     done = CliRunner().invoke(app, ["archive", *arguments, "--uri", cluster.uri, "--json"])
     assert done.exit_code == code, done.output
     told: dict[str, Any] = json.loads(done.stdout)
+    assert "error" in told or told.pop("uri").startswith("distributedlog+sqlite:"), (
+        "it says which log that was, past the proxies"
+    )
     return told
 
 

@@ -129,8 +129,9 @@ def test_the_old_end_of_a_stream(log: Commands) -> None:
     assert "first    2:0:1, txid" in shown
     assert "partly truncated" in shown
     assert log.out("stream", "purge", "s") == "1 segment of stream s deleted.\n"
-    assert asked(log, "stream", "purge", "s").items() >= {"stream": "s", "purged_segments": 0}.items()
-    assert asked(log, "stream", "truncate", "s", "--before", "tx:31")["first_dlsn"] == "3:0:1"
+    s = {"uri": "file:./quire-data", "stream": "s"}
+    assert asked(log, "stream", "purge", "s") == s | {"purged_segments": 0}
+    assert asked(log, "stream", "truncate", "s", "--before", "tx:31") == s | {"first_dlsn": "3:0:1"}
     assert asked(log, "stream", "purge", "s", "--before", "tx:25")["purged_segments"] == 1
     assert log.out("read", "s") == "b\n"
 
@@ -313,12 +314,12 @@ async def test_lines_that_are_typed_are_records(log: Commands) -> None:
 async def test_a_person_is_asked_before_a_stream_is_deleted(log: Commands) -> None:
     log.run("stream", "create", "a", "b")
     with log.type("stream", "delete", "a", "b") as terminal:
-        await terminal.see("Delete 2 streams (a, b) with all records? [y/N]")
+        await terminal.see("Delete 2 streams (a, b) with all records at file:./quire-data? [y/N]")
         terminal.type("n\n")
         assert await terminal.end() == 1
     assert log.out("stream", "list") == "a\nb\n"
     with log.type("stream", "delete", "a") as terminal:
-        await terminal.see("Delete stream a with all records? [y/N]")
+        await terminal.see("Delete stream a with all records at file:./quire-data? [y/N]")
         terminal.type("y\n")
         assert await terminal.end() == 0
         assert "is deleted" in terminal.seen

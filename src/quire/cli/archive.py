@@ -96,7 +96,7 @@ def archive_command(
             is_whole = True
             with until_nobody_reads():
                 for report in reports:
-                    _tell(report, json=json, follow=follow)
+                    _tell(report, where, json=json, follow=follow)
                     is_whole = is_whole and not report.failed
             return is_whole
 
@@ -132,7 +132,7 @@ def _restore(names: list[str] | None, uri: str | None, master: str, conf: list[s
     with spark_session(master, conf, name="restore") as spark, bar("restoring streams", quiet=json) as on_progress:
         restored = restore(spark, where, names, on_progress=on_progress)
     if json:
-        print_json({"restored": restored})
+        print_json({"uri": where, "restored": restored})
     for name, lssns in () if json else restored.items():
         out().print(f"Stream [bold]{escape(name)}[/]: {plural(len(lssns), 'segment', 'segments')} restored.")
     return True
@@ -159,11 +159,11 @@ def _bytes(text: str) -> int:
     return int(match[1]) * _SIZES[match[2]]
 
 
-def _tell(report: ArchiveReport, *, json: bool, follow: bool) -> None:
+def _tell(report: ArchiveReport, where: str, *, json: bool, follow: bool) -> None:
     if json and follow:  # A line for each pass, now: the next one may be hours away.
-        write_bytes(dumps(_facts(report), ensure_ascii=False).encode() + b"\n", at_once=True)
+        write_bytes(dumps({"uri": where, **_facts(report)}, ensure_ascii=False).encode() + b"\n", at_once=True)
     elif json:
-        print_json(_facts(report))
+        print_json({"uri": where, **_facts(report)})
     else:
         _print(report)
 

@@ -145,8 +145,8 @@ def create(
             pass
         return ledger.metadata
 
-    _, stored = _change(metadata, work, json=json, timeout_s=timeout)
-    print_ledger(stored, json=json)
+    where, stored = _change(metadata, work, json=json, timeout_s=timeout)
+    print_ledger(stored, json=json, where=where)
 
 
 @app.command(epilog="Example:  seq 1000 | quire ledger write --metadata sqlite:./metadata.db")
@@ -313,8 +313,8 @@ def recover(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False,
         with spinning(f"recovering ledger {ledger}", quiet=json):
             return await ledgers.recover(ledger)
 
-    _, stored = _change(metadata, work, json=json, timeout_s=timeout)
-    print_ledger(stored, json=json)
+    where, stored = _change(metadata, work, json=json, timeout_s=timeout)
+    print_ledger(stored, json=json, where=where)
 
 
 @app.command(epilog="Example:  quire ledger repair 7 --metadata sqlite:./metadata.db")
@@ -323,9 +323,11 @@ def repair(ledger: LedgerNumber, metadata: Metadata = None, json: Json = False, 
     from quire.app.repairing import repair_one  # And with it autorecovery, which only this needs.
     from quire.cli.operating import on_cluster
 
-    done = on_cluster(lambda cluster: repair_one(cluster, ledger), metadata=metadata, json=json, timeout_s=timeout)
+    where = checked(lambda: metadata_uri(metadata), as_json=json)
+    done = on_cluster(lambda cluster: repair_one(cluster, ledger), metadata=where, json=json, timeout_s=timeout)
+    say_where(where, json=json, what="cluster")
     if json:
-        print_json({"ledger": done.ledger_id, "whole": done.is_whole, "told": done.told})
+        print_json({"metadata": where, "ledger": done.ledger_id, "whole": done.is_whole, "told": done.told})
     else:
         out().print(f"Ledger [bold]{ledger}[/]: {done.told}.", soft_wrap=True)
     if not done.is_whole:

@@ -44,8 +44,9 @@ def facts(stored: StoredLedger) -> dict[str, Any]:
     }
 
 
-def print_ledger(stored: StoredLedger, *, json: bool) -> None:
-    found = facts(stored)
+def print_ledger(stored: StoredLedger, *, json: bool, where: str | None = None) -> None:
+    """With `where` it is in: for commands that changed it."""
+    found = facts(stored) if where is None else {"metadata": where, **facts(stored)}
     if json:
         print_json(found)
         return

@@ -78,6 +78,7 @@ def replay_command(
         if (stream is None) == (parquet is None):
             raise InvalidArgument("a replay has one source", hint="Give --stream NAME, or --parquet PATH.")
         where = spark_uri(uri)
+        say_where(where, json=json)
         with (
             spark_session(master, conf, name="replay") as spark,
             counting("records", quiet=json) as counter,
@@ -107,7 +108,6 @@ def replay_command(
             )
 
     where, report = checked(work, as_json=json)
-    say_where(where, json=json)
     if json:
         print_json({"uri": where, **asdict(report)})
         return

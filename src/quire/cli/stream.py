@@ -3,24 +3,22 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
 
 from quire.cli.default_uri import stream_uri
 from quire.cli.ledger_output import plural, spinning
-from quire.cli.output import checked, counting, out, print_json, say_where
-from quire.cli.stream_options import Json, Name, Names, Timeout, Uri, copies, on_streams
-from quire.cli.stream_output import facts, print_stream, print_streams
+from quire.cli.output import checked, counting, out, print_json
+from quire.cli.stream_options import Json, Name, Names, Timeout, Uri, change, copies, on_streams
+from quire.cli.stream_output import facts, print_stream, print_streams, uncounted
 from quire.client import Client
 from quire.errors import InvalidArgument, NoSuchStream, QuireError, StreamSealed
 from quire.stream.info import StreamInfo
 from quire.stream.positions import parse_position
 from quire.stream.start import Txid
 from quire.types import DLSN
-
-T = TypeVar("T")
 
 app = typer.Typer(help="Streams: create, look at, truncate, seal and delete them.", no_args_is_help=True)
 
@@ -44,7 +42,7 @@ def create(names: Names, uri: Uri = None, json: Json = False, timeout: Timeout =
 
         await _one_by_one(names, act, "created")
 
-    where, _ = _change(uri, work, creating=True, json=json, timeout_s=timeout)
+    where, _ = change(uri, work, creating=True, json=json, timeout_s=timeout)
     if json:
         created = [name for name in names if name not in were_there]
         print_json({"uri": where, "created": created, "were_there": were_there})
@@ -61,7 +59,7 @@ def rename(
     timeout: Timeout = 30.0,
 ) -> None:
     """Give a stream another name. Nobody may be writing it."""
-    where, _ = _change(uri, lambda client: client.rename_stream(name, new_name), json=json, timeout_s=timeout)
+    where, _ = change(uri, lambda client: client.rename_stream(name, new_name), json=json, timeout_s=timeout)
     if json:
         print_json({"uri": where, "renamed": name, "to": new_name})
     else:
@@ -79,13 +77,14 @@ def delete(
     """Delete streams with all their records, for ever."""
     if not yes and sys.stdin is not None and sys.stdin.isatty():
         what = f"stream {names[0]}" if len(names) == 1 else f"{len(names)} streams ({', '.join(names)})"
-        typer.confirm(f"Delete {what} with all records?", abort=True, err=True)
+        uri = checked(lambda: stream_uri(uri, creating=False), as_json=json)
+        typer.confirm(f"Delete {what} with all records at {uri}?", abort=True, err=True)
 
     async def work(client: Client) -> None:
         with spinning("deleting", quiet=json):
             await _one_by_one(names, client.delete_stream, "deleted")
 
-    where, _ = _change(uri, work, json=json, timeout_s=timeout)
+    where, _ = change(uri, work, json=json, timeout_s=timeout)
     _done(names, "deleted", where, json=json)
 
 
@@ -122,13 +121,17 @@ def list_streams(
 
 
 async def _infos(client: Client, names: Sequence[str], *, quiet: bool) -> list[StreamInfo]:
-    """Of all that still exist."""
+    """Of all that still exist. Once bookies did not answer, those of other streams are not waited for."""
+    is_counting = True
 
     async def one(name: str) -> StreamInfo | None:
+        nonlocal is_counting
         try:
-            return await client.stream_info(name, sizes=True)
+            info = await client.stream_info(name, sizes=is_counting)
         except NoSuchStream:
             return None
+        is_counting = is_counting and not uncounted(info)
+        return info
 
     found: list[StreamInfo] = []
     with counting("looking at streams", quiet=quiet) as counter:
@@ -163,7 +166,7 @@ def truncate(
 ) -> None:
     """Hide the oldest records of a stream from readers. To free their space, purge it then."""
     place = checked(lambda: _place(before), as_json=json)
-    where, first = _change(uri, lambda client: client.truncate_stream(name, before=place), json=json, timeout_s=timeout)
+    where, first = change(uri, lambda client: client.truncate_stream(name, before=place), json=json, timeout_s=timeout)
     if json:
         print_json({"uri": where, "stream": name, "first_dlsn": str(first)})
     else:
@@ -196,7 +199,7 @@ def purge(
         with spinning(f"purging {name}", quiet=json):
             return await client.purge_stream(name, before=txid)
 
-    where, count = _change(uri, work, json=json, timeout_s=timeout)
+    where, count = change(uri, work, json=json, timeout_s=timeout)
     if json:
         print_json({"uri": where, "stream": name, "purged_segments": count})
     else:
@@ -226,21 +229,11 @@ def seal(names: Names, uri: Uri = None, json: Json = False, timeout: Timeout = 3
         with spinning("sealing", quiet=json):
             await _one_by_one(names, act, "sealed")
 
-    where, _ = _change(uri, work, json=json, timeout_s=timeout)
+    where, _ = change(uri, work, json=json, timeout_s=timeout)
     _done(names, "sealed", where, json=json)
 
 
 # --- For all of them
-
-
-def _change(
-    uri: str | None, work: Callable[[Client], Awaitable[T]], *, json: bool, timeout_s: float, creating: bool = False
-) -> tuple[str, T]:
-    """Run the work of a command that changes a log. Says which log that was, and returns it."""
-    where = checked(lambda: stream_uri(uri, creating=creating), as_json=json)
-    done = on_streams(where, work, creating=creating, json=json, timeout_s=timeout_s)
-    say_where(where, json=json)
-    return where, done
 
 
 async def _one_by_one(names: Sequence[str], act: Callable[[str], Awaitable[None]], done: str) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from quire.cli.completion import complete_stream
 from quire.cli.default_uri import FOLDER, is_folder, is_proxies, stream_uri
-from quire.cli.output import run
+from quire.cli.output import checked, run, say_where
 from quire.client import Client, connect
 from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
@@ -62,6 +62,16 @@ def on_streams(
             return await work(client)
 
     return run(connected(), as_json=json, in_lines=in_lines)
+
+
+def change(
+    uri: str | None, work: Callable[[Client], Awaitable[T]], *, json: bool, timeout_s: float, creating: bool = False
+) -> tuple[str, T]:
+    """Run the work of a command that changes a log. Says which log that was, and returns it."""
+    where = checked(lambda: stream_uri(uri, creating=creating), as_json=json)
+    done = on_streams(where, work, creating=creating, json=json, timeout_s=timeout_s)
+    say_where(where, json=json)
+    return where, done
 
 
 def _patience(uri: str, timeout_s: float, *, may_create: bool) -> dict[str, Any]:

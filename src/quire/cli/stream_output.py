@@ -10,7 +10,7 @@ from quire.cli.output import out, print_json
 from quire.codec.stream_metadata.segment import Truncation
 from quire.protocol.space import shown_bytes
 from quire.stream.info import SegmentInfo, StreamInfo
-from quire.types import DLSN
+from quire.types import DLSN, Lssn
 
 _TRUNCATION: Final = {Truncation.TRUNCATED: "truncated", Truncation.PARTIALLY_TRUNCATED: "partly truncated"}
 
@@ -30,6 +30,11 @@ def facts(info: StreamInfo) -> dict[str, Any]:
         "segments": [_segment(segment) for segment in info.segments],
         "subscriptions": {name: _text(place) for name, place in info.subscriptions.items()},
     }
+
+
+def uncounted(info: StreamInfo) -> list[Lssn]:
+    """Segments in progress whose bookies were not asked, or did not answer."""
+    return [segment.lssn for segment in info.segments if segment.record_count is None]
 
 
 def _bytes(info: StreamInfo) -> int | None:
@@ -66,9 +71,9 @@ def print_stream(info: StreamInfo, *, json: bool) -> None:
     if json:
         print_json(found)
         return
-    console, unknown = out(), [segment.lssn for segment in info.segments if segment.record_count is None]
+    console, more_in = out(), ", ".join(map(str, uncounted(info)))
     console.print(f"[bold]Stream {escape(info.stream)}[/]  {_state(found)}", soft_wrap=True)
-    more = f", and those of segment {unknown[-1]}, whose bookies do not answer" if unknown else ""
+    more = f", and those of segment {more_in}, which cannot be counted now" if more_in else ""
     size = "" if found["bytes"] is None else f", {shown_bytes(found['bytes'])}"
     console.print(f"  records  {plural(found['records'], 'record', 'records')}{size}{more}")
     for word in ("first", "last"):
@@ -111,7 +116,7 @@ def print_streams(found: Sequence[dict[str, Any]]) -> None:
             escape(each["stream"]),
             _state(each),
             str(len(each["segments"])),
-            str(each["records"]),
+            str(each["records"]) + ("+" if any(one["records"] is None for one in each["segments"]) else ""),
             each["first_dlsn"] or "",
             each["last_dlsn"] or "",
             escape(each["writer"] or ""),

@@ -202,7 +202,7 @@ async def compaction(sim: Simulation) -> LedgerWorld:
 
     The ledgers are empty: what a recovery writes back would have to wait for another checkpoint.
     """
-    plan = Plan(bookies=3, checkpoint_interval_s=0.15).having((1, 1, 1), (2, 1, 1), (2, 2, 1))
+    plan = Plan(bookies=3, checkpoint_interval_s=0.15).having((1, 1, 1), (2, 1, 1), (2, 2, 1), (3, 3, 1))
     async with _world(sim, plan) as world, world.ledgers("writer") as ledgers, world.ledgers("recoverer") as others:
         async with world.created(ledgers, LedgerHistory()) as writer:
             await append(world.histories[0], writer, 25, size=5_000)

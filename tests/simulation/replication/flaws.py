@@ -211,7 +211,7 @@ FLAWS = [
     Flaw(metadata_before_copies, WORKLOADS["replication/one_after_the_other"], 30),
     Flaw(removes_marks_of_any_version, WORKLOADS["replication/marked_again"], 60),
     Flaw(does_not_look_again, WORKLOADS["replication/came_back"], 30),
-    Flaw(looks_without_settling, WORKLOADS["replication/late_writes"], 120),
+    Flaw(looks_without_settling, WORKLOADS["replication/late_writes"], 60),
     Flaw(leaves_bad_copies_of_open_ledgers_alone, WORKLOADS["replication/damaged_open"], 30),
     Flaw(limbo_ends_ledgers, WORKLOADS["replication/limbo"], 30),
     Flaw(samples_of_ledgers_in_limbo, WORKLOADS["replication/limbo"], 30),

@@ -182,8 +182,8 @@ class ProxyClient(Operating, Opened):
     # --- What is known of a stream, and of its readers
 
     async def stream_info(self, stream: str, *, sizes: bool = False) -> StreamInfo:
-        """What the metadata says of a stream. With `sizes` also the bytes of its segments, which costs the proxy a look
-        at the ledger of each. Raises `NoSuchStream`, `DamagedMetadata`.
+        """What the metadata says of a stream. With `sizes` also the bytes of its segments, and how far the one in
+        progress has come: that costs the proxy a look at the ledger of each. Raises `NoSuchStream`, `DamagedMetadata`.
         """
         return info_of(await self._get_stream(stream, with_sizes=sizes))
 
