@@ -117,7 +117,7 @@ def test_cold_storage_out_of_reach_is_named_and_everything_goes_on_when_it_is_ba
         assert txids(spark, cluster, "away") == [*range(150)]
         assert follow(spark, cluster, "away", tmp_path) == [*range(150)]
         assert [each["lssn"] for each in archived(cluster, "away", "--to", root)["archived"]] == [3]
-        assert archived(cluster, "away", "--restore") == {"restored": {"away": [1]}}
+        assert archived(cluster, "away", "--restore")["restored"] == {"away": [1]}
     finally:
         back.stop()
     assert txids(spark, cluster, "away") == [*range(150)]
