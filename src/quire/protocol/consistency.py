@@ -134,7 +134,7 @@ def judge(
         found += _of_bookies(ledgers[ledger], look)
     known = ledgers.keys() | damaged.keys()
     for stream in streams:
-        found += _of_stream(stream, ledgers, known)
+        found += _of_stream(stream, ledgers, known, now_ms)
         found += _staged(stream, now_ms, staged_ttl_ms)
         found += of_archive(stream.name, stream.hot_numbers, stream.cold, cold, is_whole=not stream.has_problems)
     found += of_stores([each for stream in streams for each in stream.cold], cold)
@@ -203,7 +203,7 @@ def _of_bookies(fact: LedgerFact, look: Look) -> Iterable[Finding]:
 
 
 def _of_stream(
-    stream: StreamFact, ledgers: Mapping[LedgerId, LedgerFact], known: Iterable[LedgerId]
+    stream: StreamFact, ledgers: Mapping[LedgerId, LedgerFact], known: Iterable[LedgerId], now_ms: int
 ) -> Iterable[Finding]:
     subject, exists = f"stream {stream.name}", frozenset(known)
     for problem in stream.problems:
@@ -221,6 +221,16 @@ def _of_stream(
                 subject,
                 f"its node {node} names ledger {ledger}, which does not exist",
                 advice="The next archive that drops segments of the stream removes it.",
+                stream=stream.name,
+            )
+        elif ledger in ledgers and not _is_young(ledgers[ledger], now_ms):
+            yield Finding(
+                "left-over ledger",
+                Severity.UNTIDY,
+                subject,
+                f"its node {node} names ledger {ledger}, which an archive dropped or began to restore",
+                advice="Harmless, unless that archive runs: the next one that drops or restores segments deletes it.",
+                ledger_id=ledger,
                 stream=stream.name,
             )
 
@@ -363,14 +373,18 @@ def _own_name(stream: StreamFact) -> str:
     return stream.name.rpartition("/")[2]
 
 
-# --- Ledgers that nobody names
+# --- Ledgers that nobody uses
+
+
+def _is_young(fact: LedgerFact, now_ms: int) -> bool:
+    """Whether somebody may still be about to use it."""
+    return fact.created_ms is None or now_ms - fact.created_ms < LEAKED_AFTER_MS
 
 
 def _leaked(ledgers: Mapping[LedgerId, LedgerFact], streams: Sequence[StreamFact], now_ms: int) -> Iterable[Finding]:
     named = {ledger for stream in streams for ledger in stream.ledger_ids}
     for ledger, fact in ledgers.items():
-        is_young = fact.created_ms is None or now_ms - fact.created_ms < LEAKED_AFTER_MS
-        if ledger in named or fact.has_custom or is_young:
+        if ledger in named or fact.has_custom or _is_young(fact, now_ms):
             continue
         is_empty = fact.is_closed and fact.last_entry_id == NO_ENTRY
         size = "no entries" if is_empty else f"{fact.last_entry_id + 1} entries, {fact.length} bytes"

@@ -107,7 +107,14 @@ def test_nothing_is_called_leaked_while_something_that_may_name_it_cannot_be_rea
 def test_what_is_allocated_staged_or_left_by_an_archive_is_not_leaked() -> None:
     young = StagedFact(LedgerId(2), NOW_MS - 1000)
     all_of_it = replace(stream(allocated=1, owner="me"), staged=(young,), also={LedgerId(3): "cold/x"})
-    assert found([ledger(1, entries=0), ledger(2), ledger(3)], all_of_it) == []
+    just_made = replace(ledger(3), created_ms=NOW_MS - LEAKED_AFTER_MS + 1)
+    assert found([ledger(1, entries=0), ledger(2), just_made], all_of_it) == []
+
+
+def test_a_ledger_that_an_archive_left_is_found_when_it_is_old() -> None:
+    (finding,) = found([ledger(3)], replace(stream(), also={LedgerId(3): "cold/x"}))
+    assert (finding.kind, finding.ledger_id, finding.repair) == ("left-over ledger", 3, None)
+    assert "cold/x" in finding.problem
 
 
 def test_staged_ledgers_are_swept_when_they_are_old_and_left_alone_before() -> None:
