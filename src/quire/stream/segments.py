@@ -24,12 +24,11 @@ from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.segment import Completion, Segment
 from quire.errors import (
     LedgerExists,
-    MetadataOutcomeUnknown,
     NoSuchLedger,
     QuireError,
     StreamSealed,
     TxidOutOfOrder,
-    Unavailable,
+    invariant,
 )
 from quire.ledger.reader import LedgerReader
 from quire.ledger.writer import LedgerWriter
@@ -156,14 +155,15 @@ class StreamSegments:
     async def prepare(self, settings: StreamSettings) -> Prepared:
         """A ledger for the next segment, noted as allocated. A writer does this before it needs it.
 
-        Its id is noted before it is made, so that none is lost if we die in between: the next writer deletes what is
-        noted. Raises `WriterFenced`, `NotEnoughBookies` and what the metadata store raises.
+        Its id is noted before it is made, so that none is lost if we die in between. What is noted is deleted before
+        the note is written over: no segment has it, and none gets it, since its maker was shut out by our claim. Raises
+        `WriterFenced`, `NotEnoughBookies` and what the metadata store raises.
         """
+        invariant(not self.is_undecided, "the noted ledger may have become a segment", stream=self.stream)
+        if self._guarded.allocated is not None:
+            await self._context.ledgers.delete(self._guarded.allocated)
         ledger_id = await self._context.ledgers.ledgers_metadata.new_id()
-        leftover = self._guarded.allocated
         await self._guarded.allocate(ledger_id)
-        if leftover is not None:
-            await self._delete(leftover)  # Only now: that we could write proves that no other writer uses it.
         resources = AsyncExitStack()
         creating = self._context.ledgers.create(
             ensemble=settings.ensemble,
@@ -221,18 +221,9 @@ class StreamSegments:
         try:
             await prepared.resources.aclose()
             if not self._guarded.is_undecided and not await self._guarded.is_noted(prepared.ledger.id):
-                await self._delete(prepared.ledger.id)
+                await self._context.ledgers.delete(prepared.ledger.id)
         except QuireError as error:
-            self._report_left(prepared.ledger.id, error)
-
-    async def _delete(self, ledger_id: LedgerId) -> None:
-        try:
-            await self._context.ledgers.delete(ledger_id)
-        except (MetadataOutcomeUnknown, Unavailable) as error:
-            self._report_left(ledger_id, error)
-
-    def _report_left(self, ledger_id: LedgerId, error: QuireError) -> None:
-        _log.warning("stream.ledger_left", stream=self.stream, ledger_id=ledger_id, error=str(error))
+            _log.warning("stream.ledger_left", stream=self.stream, ledger_id=prepared.ledger.id, error=str(error))
 
     # --- Those that were written beside the stream
 

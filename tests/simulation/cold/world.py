@@ -105,7 +105,7 @@ class ColdWorld(StreamWorld):
         self.events["cold at the end"] += hot.count(False)
 
     def ledgers_left_max(self) -> int:
-        return super().ledgers_left_max() + self.restores
+        return super().ledgers_left_max()
 
 
 async def archive(world: StreamWorld, name: str) -> None:

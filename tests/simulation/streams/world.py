@@ -158,10 +158,8 @@ class StreamWorld(OneStream[Plan]):
             await self.cluster.store.create(path, self.changes.deleted[path], parents=True)
 
     def ledgers_left_max(self) -> int:
-        """How many ledgers may be nobody's: a crash, or metadata out of reach, leaves one at most."""
-        kinds = ("client crashed", "stall", "expire", "lose_answers", "isolate", "stall_writer", "expire_writer")
-        lossy = sum(self.changes.met.values())
-        return sum(self.events[kind] for kind in kinds) + 2 * self.events["lose_writer_answers"] + lossy
+        """How many ledgers may be nobody's: one for each answer that was lost, since nothing is deleted in doubt."""
+        return self.events["lose_answers"] + 2 * self.events["lose_writer_answers"] + sum(self.changes.met.values())
 
     def tally(self) -> Counter[str]:
         calls = self.history.calls

@@ -1,14 +1,14 @@
 """Who may write a stream: clients that were stopped on their way, and streams that were deleted and made again."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 import pytest
 from tests.support.streams.cluster import SETTINGS, StreamCluster
 from tests.unit.stream.test_writer import play, stored_records
 
-from quire.errors import LockLost, NoSuchStream, NotEnoughBookies, WriterFenced
+from quire.errors import LockLost, MetadataUnavailable, NoSuchStream, NotEnoughBookies, WriterFenced
 from quire.metadata import ANY_VERSION
 from quire.metadata.ledgers import Ledgers, StoredLedger
 from quire.stream.context import StreamContext
@@ -22,7 +22,7 @@ from quire.stream.retention import Retention
 from quire.stream.settings import StreamSettings
 from quire.stream.subscriptions import Subscriptions
 from quire.stream.writer import StreamWriter
-from quire.types import LedgerMetadata
+from quire.types import LedgerId, LedgerMetadata
 
 UNLOCKED = replace(SETTINGS, write_lock=False)
 
@@ -242,6 +242,28 @@ def test_a_ledger_that_a_fenced_writer_makes_while_its_stream_is_deleted_does_no
             with pytest.raises(WriterFenced):
                 await appending
         assert [ledger async for ledger in context.ledgers.scan()] == []
+
+    play(act)
+
+
+def test_a_left_over_ledger_stays_noted_until_it_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = Ledgers.remove
+
+    async def out_of_reach(self: Ledgers, ledger_id: LedgerId) -> None:
+        monkeypatch.setattr(Ledgers, "remove", remove)
+        raise MetadataUnavailable("out of reach")
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        await create_stream(context.store, context.paths("s"), context.runtime.rng)
+        dead = await cluster.nodes(context, "s").guarded(context.runtime.clock, timeout_s=5)
+        async with context.ledgers.create(ensemble=1, write_quorum=1, ack_quorum=1) as left:
+            await dead.allocate(left.id)
+        monkeypatch.setattr(Ledgers, "remove", out_of_reach)
+        for _ in range(2):  # What the first one may make of it is its own affair.
+            with suppress(MetadataUnavailable):
+                async with open_stream_writer(context, "s", SETTINGS) as writer:
+                    await writer.append(b"1")
+        assert left.id not in {each async for each in context.ledgers.scan()}
 
     play(act)
 
