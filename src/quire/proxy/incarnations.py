@@ -5,8 +5,8 @@ name and its records may have the same places.
 from typing import NamedTuple
 
 from quire.codec.stream_metadata.tree import StreamPaths
-from quire.errors import NoSuchStream
 from quire.metadata import MetadataStore, Version
+from quire.stream.same_stream import missing
 
 
 class Incarnation(NamedTuple):
@@ -24,5 +24,5 @@ async def incarnation_of(store: MetadataStore, paths: StreamPaths) -> Incarnatio
     """Of the stream that bears the name now. Raises `NoSuchStream`."""
     stat = await store.exists(paths.version)  # Written when the stream is created, and never again.
     if stat is None:
-        raise NoSuchStream(f"there is no stream {paths.stream!r}", stream=paths.stream)
+        raise missing(paths.stream)
     return Incarnation(stat.version, stat.created_ms)

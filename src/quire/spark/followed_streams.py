@@ -50,7 +50,7 @@ class FollowedStreams:
         async def begin(stream: str) -> Offset:
             plan = await StreamPlan.of(self.namespace, stream)
             at = await plan.find(self._options.start, skip_truncated=not self._options.fail_on_data_loss)
-            return Offset(at, plan.index.identity)
+            return Offset(at, plan.index.same.identity)
 
         streams = await self._listed()
         return dict(zip(streams, await for_each(streams, begin), strict=True))
@@ -82,7 +82,7 @@ class FollowedStreams:
 
         await for_each([stream for stream, end in ends.items() if began.get(stream) != end], look)
         reached = {
-            stream: Offset(max(at, ranges[stream][0]), plans[stream].index.identity)
+            stream: Offset(max(at, ranges[stream][0]), plans[stream].index.same.identity)
             for stream, at in (await admitted(plans, ranges, limit)).items()
         }
         stay = {
@@ -127,7 +127,7 @@ class FollowedStreams:
             return await plan.places.earliest()
         skip = not self._options.fail_on_data_loss
         try:
-            if not began.is_of(plan.index.identity):
+            if not began.is_of(plan.index.same.identity):
                 raise position_in_future(plan.stream, began.place, "it was in another stream of this name")
             await plan.check_reached(began.place)
             return await plan.find(began.place, skip_truncated=skip)
@@ -207,7 +207,7 @@ class _Tail:
         plan = await StreamPlan.of(self._namespace, self._stream)
         end = await plan.find("latest", skip_truncated=True)
         await self._follow(plan, end)
-        self._identity = plan.index.identity
+        self._identity = plan.index.same.identity
         return Offset(end, self._identity)
 
     async def _follow(self, plan: StreamPlan, end: DLSN) -> None:

@@ -87,18 +87,23 @@ class Extent(NamedTuple):
 class StreamPlan:
     """One stream, as planning looks at it."""
 
-    def __init__(self, context: StreamContext, stream: str, settings: StreamSettings) -> None:
+    def __init__(
+        self, context: StreamContext, stream: str, settings: StreamSettings, identity: str | None = None
+    ) -> None:
         self.context, self.stream, self.settings = context, stream, settings
         self.index = SegmentIndex(
-            context.store, context.paths(stream), context.runtime.clock, timeout_s=settings.call_timeout_s
+            context.store,
+            context.paths(stream),
+            context.runtime.clock,
+            timeout_s=settings.call_timeout_s,
+            identity=identity,
         )
         self.places = Places(context, stream, self.index, settings)
 
     @classmethod
     async def of(cls, namespace: Namespace, stream: str, identity: str | None = None) -> "StreamPlan":
         """With `identity`, of that stream only. Raises `NoSuchStream`, `DamagedMetadata`."""
-        plan = cls(namespace.context, stream, namespace.settings_for(stream))
-        plan.index.identity = identity
+        plan = cls(namespace.context, stream, namespace.settings_for(stream), identity)
         await plan.index.refresh()
         return plan
 
@@ -153,7 +158,7 @@ class StreamPlan:
         if segment.is_partially_truncated:
             first = max(first, segment.min_active)
         stop = min(end, DLSN(lssn, EntryId(extent.entries), SlotId(0)))
-        piece = Piece(self.stream, lssn, first, stop, 0, self.index.identity)
+        piece = Piece(self.stream, lssn, first, stop, 0, self.index.same.identity)
         if first >= stop or piece.entries <= 0:
             return None
         return replace(piece, size_bytes=extent.size_bytes * piece.entries // max(1, extent.entries))

@@ -199,7 +199,8 @@ async def publish_archived(context: StreamContext, stream: str, cold: ColdSegmen
     answer was lost the file may have been published and the stream renamed after that: then it stays.
     """
     paths = context.paths(stream_name(stream))
-    nodes, cold_nodes = StreamNodes(context.store, paths), ColdNodes(context.store, paths)
+    nodes = StreamNodes(context.store, paths)
+    cold_nodes = ColdNodes(context.store, paths, nodes.same)
 
     lost_answer = False
 

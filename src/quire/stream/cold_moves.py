@@ -121,7 +121,7 @@ async def drop_hot(
     now_ms, producers_from = context.runtime.clock.wall_ms(), await _producers_from(context, stream)
     chosen = droppable(chain, policy, now_ms=now_ms, bytes_of=lengths, producers_from=producers_from)
     if chosen:
-        await settle_sinks(context, paths, settings.password, through=chosen[-1].stored.segment.lssn)
+        await settle_sinks(context, nodes.same, settings.password, through=chosen[-1].stored.segment.lssn)
     for placed in chosen:
         assert placed.cold is not None
         if placed.stored.segment.is_truncated:
@@ -260,7 +260,11 @@ async def _restore(
     context: StreamContext, stream: str, nodes: ColdNodes, cold: StoredCold, settings: StreamSettings
 ) -> bool:
     """False if others changed the segment meanwhile: look again."""
-    file = await open_cold(context, stream, cold.cold)
+    try:
+        file = await open_cold(context, stream, cold.cold)
+    except DamagedColdFile:
+        await nodes.same.check()  # A deleted stream takes its files along.
+        raise
     try:
         # Ours from here on: whoever filled a ledger before cannot publish it any more.
         claimed = await _delete_left(context, nodes, await nodes.rewrite(cold, cold.cold))

@@ -34,6 +34,7 @@ from quire.errors import DamagedMetadata, MetadataUnavailable, NodeExists, NoSuc
 from quire.metadata import ANY_VERSION, Create, Delete, MetadataStore, Set, Version
 from quire.metadata.driver import Check, Op
 from quire.stream.nodes import StoredSegment, StreamNodes
+from quire.stream.same_stream import SameStream
 from quire.types import LedgerId, Lssn
 from quire.values import dataclass
 
@@ -103,11 +104,12 @@ async def is_unchanged(store: MetadataStore, paths: StreamPaths, stored: StoredC
 
 
 class ColdNodes:
-    """What anybody may do with the cold segments of a stream."""
+    """What anybody may do with the cold segments of a stream: see `SameStream`."""
 
-    def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
+    def __init__(self, store: MetadataStore, paths: StreamPaths, same: SameStream | None = None) -> None:
         self._store, self._paths = store, paths
-        self._nodes = StreamNodes(store, paths)
+        self._nodes = StreamNodes(store, paths, same)
+        self.same = self._nodes.same
 
     # --- What there is
 
@@ -165,7 +167,8 @@ class ColdNodes:
             stream=self._paths.stream,
         )
 
-    # --- Changes. Each is one transaction; `VersionConflict`, `NoSuchNode` and `NodeExists` say: read again.
+    # --- Changes. Each is one transaction; `VersionConflict`, `NoSuchNode` and `NodeExists` say: read again, and
+    # `NoSuchStream` that there is nothing to read.
 
     async def publish(self, hot: StoredSegment, cold: ColdSegment) -> None:
         """Record a file that has all of a hot segment."""
@@ -173,7 +176,7 @@ class ColdNodes:
         ops: list[Op] = [Check(self._paths.segment(hot.name), hot.version)]
         if await self._store.exists(self._paths.cold) is None:
             ops.append(Create(self._paths.cold))
-        await self._store.transaction(*ops, Create(path, encode_cold(replace(cold, segment=hot.segment))))
+        await self.same.transaction(*ops, Create(path, encode_cold(replace(cold, segment=hot.segment))))
 
     async def drop(self, hot: StoredSegment, cold: StoredCold, *, before: StoredCold | None) -> StoredCold:
         """The segment is cold only; its ledger has to be deleted after that. `before` is the last one that was."""
@@ -181,7 +184,7 @@ class ColdNodes:
         ops: list[Op] = [self._set(cold, dropped), Delete(self._paths.segment(hot.name), hot.version)]
         if before is not None:
             ops.append(Check(self._paths.cold_segment(before.name), before.version))
-        written = (await self._store.transaction(*ops))[0]
+        written = (await self.same.transaction(*ops))[0]
         assert written is not None
         return StoredCold(cold.name, dropped, written.version)
 
@@ -191,7 +194,7 @@ class ColdNodes:
         """
         segment = replace(cold.cold.segment, ledger_id=ledger)
         restored = replace(cold.cold, segment=segment, is_hot=True, ledger_left=None)
-        await self._store.transaction(
+        await self.same.transaction(
             Create(self._paths.segment(segment_name(segment)), encode_segment(segment)),
             self._set(cold, restored),
             Check(self._paths.segment(after.name), after.version),
@@ -199,7 +202,7 @@ class ColdNodes:
 
     async def rewrite(self, cold: StoredCold, changed: ColdSegment) -> StoredCold:
         """Say something else of a segment. The same again shuts out whoever is about to change it."""
-        (written,) = await self._store.transaction(self._set(cold, changed))
+        (written,) = await self.same.transaction(self._set(cold, changed))
         assert written is not None
         return StoredCold(cold.name, changed, written.version)
 
@@ -214,7 +217,7 @@ class ColdNodes:
                     ops.append(Check(self._paths.cold_segment(placed.cold.name), placed.cold.version))
             elif placed.cold is not None:
                 ops.append(self._set(placed.cold, replace(placed.cold.cold, segment=segment)))
-        await self._store.transaction(*ops)
+        await self.same.transaction(*ops)
 
     async def say_hidden(self, chain: Sequence[Placed]) -> bool:
         """Write down which segments are truncated, where their nodes do not say so: see HiddenBefore.
@@ -226,22 +229,22 @@ class ColdNodes:
             await self.change(unsaid[:CHANGES_MAX])
         return bool(unsaid)
 
-    async def forget(self, placed: Placed, same: Sequence[Op] = ()) -> None:
-        """Neither node is left, with `same` only of that stream. Fine if that happened already."""
+    async def forget(self, placed: Placed) -> None:
+        """Neither node is left. Fine if that happened already."""
         if placed.cold is not None:
             ops: list[Op] = [Delete(self._paths.cold_segment(placed.cold.name), ANY_VERSION)]
             if placed.hot is not None:
                 ops.append(Delete(self._paths.segment(placed.hot.name), ANY_VERSION))
             try:
-                await self._store.transaction(*same, *ops)
+                await self.same.transaction(*ops)
             except NoSuchNode:
                 for op in ops:  # One of them is gone: the other one has to go, too.
                     try:
-                        await self._store.transaction(*same, op)
+                        await self.same.transaction(op)
                     except NoSuchNode:
                         pass
         elif placed.hot is not None:
-            await self._nodes.remove(placed.hot, same)
+            await self._nodes.remove(placed.hot)
 
     def _set(self, old: StoredCold, new: ColdSegment) -> Set:
         return Set(self._paths.cold_segment(old.name), encode_cold(new), old.version)

@@ -1,8 +1,9 @@
 """The few bytes that an application may keep at a stream, in the stream's own node."""
 
 from quire.codec.stream_metadata.tree import StreamPaths
-from quire.errors import MetadataOutcomeUnknown, NoSuchNode, NoSuchStream
+from quire.errors import MetadataOutcomeUnknown, NoSuchNode
 from quire.metadata import ANY_VERSION, Check, MetadataStore, Set, Version
+from quire.stream.same_stream import missing
 from quire.stream.settling import settle
 
 
@@ -15,7 +16,7 @@ async def read_kept(store: MetadataStore, paths: StreamPaths) -> tuple[bytes, Ve
             return node.data, node.stat.version
     except NoSuchNode:
         pass
-    raise _missing(paths)
+    raise missing(paths.stream)
 
 
 async def keep(store: MetadataStore, paths: StreamPaths, data: bytes, expected: Version) -> None:
@@ -33,8 +34,4 @@ async def keep(store: MetadataStore, paths: StreamPaths, data: bytes, expected: 
     try:
         await settle(store, attempt, races=(), shown=f"stream {paths.stream!r}")
     except NoSuchNode as error:
-        raise _missing(paths) from error
-
-
-def _missing(paths: StreamPaths) -> NoSuchStream:
-    return NoSuchStream(f"there is no stream {paths.stream!r}", stream=paths.stream)
+        raise missing(paths.stream) from error

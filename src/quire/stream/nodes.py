@@ -33,7 +33,6 @@ from quire.codec.stream_metadata.tree import (
     encode_allocation,
     encode_max_lssn,
     encode_max_txid,
-    identity_among,
 )
 from quire.errors import (
     DamagedMetadata,
@@ -41,16 +40,16 @@ from quire.errors import (
     MetadataUnavailable,
     NodeExists,
     NoSuchNode,
-    NoSuchStream,
     SessionExpired,
     Unavailable,
     VersionConflict,
     WriterFenced,
 )
-from quire.metadata import ANY_VERSION, Check, Create, Delete, HeldLock, MetadataStore, Node, Set, Version
+from quire.metadata import ANY_VERSION, Create, Delete, HeldLock, MetadataStore, Node, Set, Version
 from quire.metadata.driver import Op
 from quire.protocol.segments import chain
 from quire.runtime import Clock
+from quire.stream.same_stream import SameStream, missing
 from quire.types import LedgerId, Lssn
 from quire.values import dataclass
 
@@ -69,18 +68,19 @@ class StoredSegment:
 
 
 class StreamNodes:
-    """What anybody may do with a stream's nodes."""
+    """What anybody may do with a stream's nodes. All that is changed here is of the stream that was listed first."""
 
-    def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
-        self.store, self.paths = store, paths
+    def __init__(self, store: MetadataStore, paths: StreamPaths, same: SameStream | None = None) -> None:
+        self.store, self.paths, self.same = store, paths, same or SameStream(store, paths)
 
     async def segment_names(self) -> tuple[str, ...]:
         """The names of all segments. Raises `NoSuchStream`."""
         await self.store.sync()
+        await self.same.know()
         try:
             return (await self.store.children(self.paths.segments)).names
         except NoSuchNode as error:
-            raise self._missing() from error
+            raise missing(self.paths.stream) from error
 
     async def segments(self, names: Iterable[str]) -> list[StoredSegment]:
         """Those of these segments that are there, in the order of the stream. Raises `DamagedMetadata`."""
@@ -123,10 +123,10 @@ class StreamNodes:
                 return found
         raise MetadataUnavailable(f"the segments of {self.paths.stream!r} change faster than they can be read")
 
-    async def remove(self, stored: StoredSegment, same: Sequence[Op] = ()) -> None:
-        """Forget a segment whose ledger is deleted, with `same` only of that stream. Fine if that happened already."""
+    async def remove(self, stored: StoredSegment) -> None:
+        """Forget a segment whose ledger is deleted. Fine if that happened already. Raises `NoSuchStream`."""
         try:
-            await self.store.transaction(*same, Delete(self.paths.segment(stored.name), ANY_VERSION))
+            await self.same.transaction(Delete(self.paths.segment(stored.name), ANY_VERSION))
         except NoSuchNode:
             pass
 
@@ -134,7 +134,7 @@ class StreamNodes:
         """The highest txid of any completed segment. Raises `NoSuchStream`."""
         node = await self._read(self.paths.max_txid)
         if node is None:
-            raise self._missing()
+            raise missing(self.paths.stream)
         return decode_max_txid(node.data)
 
     async def guarded(self, clock: Clock, *, timeout_s: float) -> "GuardedNodes":
@@ -146,26 +146,12 @@ class StreamNodes:
         paths = self.paths
         # The identity is asked for first: ZooKeeper, where versions come again, answers in the order of requests.
         wanted = paths.version, paths.segments, paths.max_txid, paths.allocation
-        identity, found = await asyncio.gather(self.identity(), asyncio.gather(*map(self._read, wanted)))
+        _, found = await asyncio.gather(self.same.know(), asyncio.gather(*map(self._read, wanted)))
         layout, lssn, txid, allocation = found
         if layout is None or lssn is None or txid is None or allocation is None:
-            raise self._missing()
+            raise missing(paths.stream)
         check_layout_version(layout.data)
-        return GuardedNodes(self, clock, timeout_s, identity, lssn, txid, allocation)
-
-    async def identity(self) -> str | None:
-        """Which stream of this name it is: see `StreamPaths`. None if it has none yet, or there is no stream."""
-        try:
-            return identity_among((await self.store.children(self.paths.root)).names)
-        except NoSuchNode:
-            return None
-
-    async def same(self) -> list[Op]:
-        """What a transaction checks so that it is refused in another stream of this name, as far as can be told. There,
-        names of segments come again: ask for it before they are read.
-        """
-        identity = await self.identity()
-        return [] if identity is None else [Check(self.paths.identity(identity), ANY_VERSION)]
+        return GuardedNodes(self, clock, timeout_s, lssn, txid, allocation)
 
     async def _read(self, path: str) -> Node | None:
         try:
@@ -178,9 +164,6 @@ class StreamNodes:
             return decode_segment(node.data)
         except DamagedMetadata as error:
             raise DamagedMetadata(f"{self.paths.segment(name)}: {error}", path=self.paths.segment(name)) from error
-
-    def _missing(self) -> NoSuchStream:
-        return NoSuchStream(f"there is no stream {self.paths.stream!r}", stream=self.paths.stream)
 
 
 @dataclass(slots=True)
@@ -201,16 +184,9 @@ class GuardedNodes:
     """The nodes of a stream in the hands of one writer. `WriterFenced`: another one changed them."""
 
     def __init__(
-        self,
-        nodes: StreamNodes,
-        clock: Clock,
-        timeout_s: float,
-        identity: str | None,
-        lssn: Node,
-        txid: Node,
-        allocation: Node,
+        self, nodes: StreamNodes, clock: Clock, timeout_s: float, lssn: Node, txid: Node, allocation: Node
     ) -> None:
-        self.nodes, self._clock, self._timeout_s, self._identity = nodes, clock, timeout_s, identity
+        self.nodes, self._clock, self._timeout_s = nodes, clock, timeout_s
         self.is_undecided = False  # Whether a change was not found out about: then these are of no use any more.
         self._lssn = _Guard.of(nodes.paths.segments, lssn)
         self._txid = _Guard.of(nodes.paths.max_txid, txid)
@@ -297,8 +273,8 @@ class GuardedNodes:
         `MetadataOutcomeUnknown` if that cannot be found out in time: then these nodes are of no use any more.
         """
         guards = [guard for guard in (self._lssn, self._txid, self._allocation) if guard.path in sets]
-        same = [] if self._identity is None else [Check(self.nodes.paths.identity(self._identity), ANY_VERSION)]
-        whole = [*ops, *(Set(guard.path, sets[guard.path], guard.version) for guard in guards), *same]
+        changed = [Set(guard.path, sets[guard.path], guard.version) for guard in guards]
+        whole = [*ops, *changed, *self.nodes.same.guard]
         ends_s = self._clock.monotonic() + self._timeout_s
         doubt: MetadataOutcomeUnknown | None = None
         while True:

@@ -343,7 +343,7 @@ async def open_stream_reader(
     paths = context.paths(name)
     index = SegmentIndex(context.store, paths, clock, timeout_s=settings.call_timeout_s)
     places = Places(context, name, index, settings)
-    subscriptions = Subscriptions(context.store, paths)
+    subscriptions = Subscriptions(context.store, paths, index.same)
     async with AsyncExitStack() as stack:
         await index.refresh()
         lock: HeldLock | None = None
@@ -355,7 +355,6 @@ async def open_stream_reader(
             holding = hold_stream_lock(context, path, timeout_s=settings.lock_timeout_s, shown=shown)
             lock = await stack.enter_async_context(holding)
             await index.refresh()  # That may have taken its time.
-        subscriptions.identity = index.identity
         committed = None if subscription is None else await subscriptions.read(subscription)
         begin = start if committed is None else committed
         at = await places.find(begin, skip_truncated=skip_truncated)

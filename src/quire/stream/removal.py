@@ -46,6 +46,7 @@ from quire.stream.cold_segments import report_left
 from quire.stream.context import StreamContext
 from quire.stream.lock import hold_stream_lock
 from quire.stream.nodes import StreamNodes
+from quire.stream.same_stream import missing
 from quire.stream.settling import settle
 from quire.stream.staging import some_at_once
 from quire.telemetry.events import logger
@@ -61,7 +62,7 @@ async def delete_stream(context: StreamContext, stream: str, *, lock_timeout_s: 
     paths, store = context.paths(stream), context.store
     await store.sync()
     if await store.exists(paths.root) is None:
-        raise NoSuchStream(f"there is no stream {stream!r}", stream=stream)
+        raise missing(stream)
     if await store.exists(paths.lock) is None:
         # What an interrupted deletion of another program left. Without a lock's node nobody can own it.
         await _Removal(context, paths, None).run()

@@ -10,7 +10,6 @@ from typing import Final
 
 from quire.codec.stream_metadata.segment import Segment
 from quire.errors import NoSuchLedger, NoSuchNode, VersionConflict
-from quire.metadata.driver import Op
 from quire.protocol.segments import purge_by_age, purge_by_size, purge_by_txid, truncate
 from quire.stream.cold_nodes import CHANGES_MAX, ColdNodes, Placed, StoredCold, cold_names
 from quire.stream.context import StreamContext
@@ -25,9 +24,10 @@ _LOOK_AT: Final = 64  # Segments that are read at once to see which of them go.
 async def truncate_before(nodes: StreamNodes, before: DLSN) -> int:
     """Hide all records before this place. Returns how many segments changed. Segments in progress do not.
 
-    A long stream is truncated in several steps, from its beginning, so that at no time there is a gap.
+    A long stream is truncated in several steps, from its beginning, so that at no time there is a gap. Raises
+    `NoSuchStream`.
     """
-    changed, cold_nodes = 0, ColdNodes(nodes.store, nodes.paths)
+    changed, cold_nodes = 0, ColdNodes(nodes.store, nodes.paths, nodes.same)
     while True:
         known = {_identity(placed.stored.segment): placed for placed in await cold_nodes.whole_chain()}
         steps = truncate([placed.stored.segment for placed in known.values()], before)
@@ -54,9 +54,12 @@ def _identity(segment: Segment) -> tuple[Lssn, int, int | None]:
 
 async def sweep_purged(context: StreamContext, nodes: ColdNodes, first: Lssn) -> None:
     """Finish what was purged by somebody who knows nothing of cold segments, or while it was being archived: all that
-    is before `first`, where the whole chain begins. Raises what cold storage raises.
+    is before `first`, where the whole chain begins. Raises `NoSuchStream`, and what cold storage raises.
     """
-    for stored in await nodes.outdated(first):
+    outdated = await nodes.outdated(first)
+    if outdated:
+        await nodes.same.check()
+    for stored in outdated:
         await _delete_cold(context, stored)
         await nodes.forget(Placed(None, stored))
 
@@ -75,7 +78,7 @@ class Retention:
 
     def __init__(self, context: StreamContext, nodes: StreamNodes, *, password: bytes = b"") -> None:
         self._context, self._nodes, self._password = context, nodes, password
-        self._cold_nodes = ColdNodes(nodes.store, nodes.paths)
+        self._cold_nodes = ColdNodes(nodes.store, nodes.paths, nodes.same)
         self._lengths: dict[LedgerId, int] = {}  # Of completed segments: they do not change any more.
 
     async def purge_expired(self, settings: StreamSettings) -> int:
@@ -105,11 +108,11 @@ class Retention:
     async def _purge_front(self, choose: Callable[[Sequence[Segment]], Sequence[Segment]]) -> int:
         """Delete from the oldest segment on what `choose` chooses among the first of them, until it leaves one."""
         purged = 0
-        same = await self._nodes.same()
+        await self._nodes.same.know()
         while True:
             known = await self._first(_LOOK_AT)
             doomed = choose([placed.stored.segment for placed in known])
-            deleted = await self._delete(known, doomed, same)
+            deleted = await self._delete(known, doomed)
             purged += deleted
             if deleted < _LOOK_AT - 1:
                 await self._sweep()
@@ -131,7 +134,6 @@ class Retention:
         return (await self._cold_nodes.whole_chain())[:count]
 
     async def _purge_by_size(self, settings: StreamSettings) -> int:
-        same = await self._nodes.same()
         known = await self._cold_nodes.whole_chain()
         doomed = purge_by_size(
             [placed.stored.segment for placed in known],
@@ -139,18 +141,17 @@ class Retention:
             bytes_max=settings.retention_bytes,
             truncated_only=settings.truncated_only,
         )
-        purged = await self._delete(known, doomed, same)
+        purged = await self._delete(known, doomed)
         await self._sweep()
         return purged
 
-    async def _delete(self, known: Sequence[Placed], doomed: Sequence[Segment], same: Sequence[Op]) -> int:
-        """Oldest first, so that what is left is a chain at any time. `same` was asked for before they were read."""
-        if doomed and await self._nodes.same() != same:
-            return 0  # The stream was deleted and made again: perhaps they are of the new one.
+    async def _delete(self, known: Sequence[Placed], doomed: Sequence[Segment]) -> int:
+        """Oldest first, so that what is left is a chain at any time."""
         found = {_identity(placed.stored.segment): placed for placed in known}
         if doomed:
+            await self._nodes.same.check()  # Their ledgers are deleted before any of their nodes.
             # What a sink that is gone has not noted would be lost with them, and with it whether its batches are there.
-            await settle_sinks(self._context, self._nodes.paths, self._password, through=doomed[-1].lssn)
+            await settle_sinks(self._context, self._nodes.same, self._password, through=doomed[-1].lssn)
         for segment in doomed:
             placed = found.get(_identity(segment))
             if placed is None:
@@ -160,11 +161,11 @@ class Retention:
                     # Whoever is about to restore it cannot do so any more.
                     claimed = await self._cold_nodes.rewrite(placed.cold, placed.cold.cold)
                 except (VersionConflict, NoSuchNode):
-                    return await self._delete(await self._cold_nodes.whole_chain(), doomed, same)  # It moved.
+                    return await self._delete(await self._cold_nodes.whole_chain(), doomed)  # It moved.
                 await _delete_cold(self._context, claimed)
             if placed.hot is not None:
                 await self._context.ledgers.delete(placed.hot.segment.ledger_id)
-            await self._cold_nodes.forget(placed, same)
+            await self._cold_nodes.forget(placed)
             self._lengths.pop(segment.ledger_id, None)
             self._context.metrics.purged_segments.add()
         return len(doomed)

@@ -13,8 +13,7 @@ Invariants:
   PurgedIsGone     of what is cold only the newest is looked at with the listing. One that turns out to be purged when
                    it is read is gone for ever, and so is all before it: see `cold_nodes`.
   HiddenBefore     nothing cold is listed if the first hot segment is truncated, in part or as a whole.
-  SameStream       once its identity is known, a stream that was deleted and made again under the same name is not
-                   taken for it: that is `NoSuchStream`.
+  SameStream       what is listed is of the stream that was there at first: see `same_stream`.
   CacheIsBounded   no more than `_CACHED_MAX` completed segments are kept.
 """
 
@@ -28,12 +27,12 @@ from quire.codec.cold import ColdSegment
 from quire.codec.stream.limits import TXID_MAX
 from quire.codec.stream_metadata.segment import Segment, decode_segment, lssn_of_name
 from quire.codec.stream_metadata.tree import StreamPaths, decode_max_lssn
-from quire.errors import DamagedMetadata, MetadataUnavailable, NoSuchNode, NoSuchStream, SessionExpired, Unavailable
+from quire.errors import DamagedMetadata, MetadataUnavailable, NoSuchNode, SessionExpired, Unavailable
 from quire.metadata import MetadataStore
 from quire.protocol.segments import FIRST_LSSN
 from quire.runtime import Clock
 from quire.stream.cold_nodes import StoredCold, cold_names, hides_all_before, is_unchanged, read_cold
-from quire.stream.nodes import StreamNodes
+from quire.stream.same_stream import SameStream, missing
 from quire.types import Lssn
 
 T = TypeVar("T")
@@ -50,14 +49,23 @@ class SegmentIndex:
     Every call that reads the metadata goes on trying for `timeout_s` while the store is out of reach.
     """
 
-    def __init__(self, store: MetadataStore, paths: StreamPaths, clock: Clock, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        paths: StreamPaths,
+        clock: Clock,
+        *,
+        timeout_s: float,
+        identity: str | None = None,
+    ) -> None:
+        """With `identity`, of that stream only."""
         self._store, self._paths, self._clock, self._timeout_s = store, paths, clock, timeout_s
+        self.same = SameStream(store, paths, identity)
         self._names: dict[Lssn, str] = {}  # In the order of the stream.
         self._lssns: dict[str, Lssn] = {}
         self._cold_names: dict[Lssn, str] = {}  # Of those that are only cold, in order, all before the others.
         self._purged = Lssn(0)  # The newest of which a cold node was left behind.
         self._completed: dict[Lssn, Segment | ColdSegment] = {}
-        self.identity: str | None = None  # Which stream of this name it is; None if it has none, or before `refresh`.
 
     # --- The listing
 
@@ -84,13 +92,14 @@ class SegmentIndex:
     async def _refresh(self) -> None:
         for _ in range(_RACES_MAX):
             await self._store.sync()
+            await self.same.know()
             names = await self._list()
             try:
                 lssns = {name: await self._lssn_of(name) for name in names}
                 cold = await self._list_cold(names, min(zip(lssns.values(), lssns, strict=True), default=None))
             except NoSuchNode:
                 continue  # One has gone, or was completed, since the listing.
-            await self._check_identity()
+            await self.same.check()
             if lssns != self._lssns or cold != self._cold_names:
                 self._check_chain(sorted([*cold, *lssns.values()]))
                 self._lssns, self._cold_names = lssns, cold
@@ -98,17 +107,6 @@ class SegmentIndex:
             self._completed.clear()
             return
         raise self._restless()
-
-    async def _check_identity(self) -> None:
-        """What was listed before this is of the stream that was opened."""
-        identity = await StreamNodes(self._store, self._paths).identity()
-        if self.identity is not None and identity != self.identity:
-            raise NoSuchStream(
-                f"stream {self._paths.stream!r} was deleted while it was read, and another one has its name now",
-                hint="Open a reader anew: positions in the old stream mean nothing in this one.",
-                stream=self._paths.stream,
-            )
-        self.identity = identity
 
     async def _list_cold(self, hot_names: tuple[str, ...], first_hot: tuple[Lssn, str] | None) -> dict[Lssn, str]:
         """The names of those that are only cold. Raises `NoSuchNode` if what is hot has to be listed again."""
@@ -143,7 +141,7 @@ class SegmentIndex:
         try:
             return (await self._store.children(self._paths.segments)).names
         except NoSuchNode as error:
-            raise NoSuchStream(f"there is no stream {self._paths.stream!r}", stream=self._paths.stream) from error
+            raise missing(self._paths.stream) from error
 
     async def _lssn_of(self, name: str) -> Lssn:
         known = self._lssns.get(name)
@@ -163,6 +161,10 @@ class SegmentIndex:
             )
 
     # --- One segment
+
+    async def check_same(self) -> None:
+        """What was read of a segment is of this stream: the next one of its name has such segments, too."""
+        await self._patiently(self.same.check)
 
     async def segment(self, lssn: Lssn) -> Segment | None:
         """What is known of a segment; None if there is none of this number now. Raises `DamagedMetadata`."""
@@ -236,7 +238,7 @@ class SegmentIndex:
         try:
             node = await self._store.get(self._paths.segments)
         except NoSuchNode as error:
-            raise NoSuchStream(f"there is no stream {self._paths.stream!r}", stream=self._paths.stream) from error
+            raise missing(self._paths.stream) from error
         return max(decode_max_lssn(node.data), self.last or Lssn(0))
 
     async def is_sealed(self) -> bool:

@@ -48,6 +48,7 @@ from quire.metadata import Create, MetadataStore, Version
 from quire.metadata.paths import join
 from quire.stream.append_rules import check_txids, checked_records
 from quire.stream.context import StreamContext
+from quire.stream.same_stream import missing
 from quire.stream.segments import Written
 from quire.stream.settings import StreamSettings
 from quire.stream.settling import settle
@@ -257,7 +258,7 @@ async def make_folder(store: MetadataStore, paths: StreamPaths, folder: str) -> 
     except NodeExists:
         pass
     except NoSuchNode as error:
-        raise NoSuchStream(f"there is no stream {paths.stream!r}", stream=paths.stream) from error
+        raise missing(paths.stream) from error
 
 
 def gone(paths: StreamPaths, name: str) -> StagedGone:

@@ -23,7 +23,6 @@ from quire.codec.stream_metadata.sinks import SinkBatch, SinkState, encode_sink
 from quire.errors import AppendCancelled, NodeExists, NoSuchNode, QuireError, VersionConflict
 from quire.stream.context import StreamContext
 from quire.stream.lock import others_wait
-from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
 from quire.stream.record_queue import TrackedCall
 from quire.stream.settings import StreamSettings
@@ -58,8 +57,7 @@ class InlineSink:
 
     def __init__(self, context: StreamContext, writer: StreamWriter, settings: StreamSettings) -> None:
         self._context, self._writer, self._settings = context, writer, settings
-        self._paths = context.paths(writer.stream)
-        self._nodes = StreamNodes(context.store, self._paths)
+        self._nodes, self._paths = writer.nodes, writer.nodes.paths
         self._sinks: dict[str, StoredSink] = {}  # By the name of the node.
         self._in_doubt: SinkBatch | None = None  # Handed to the writer, and it is not known what became of it.
 
@@ -141,7 +139,7 @@ class InlineSink:
         return known
 
     async def _write(self, stored: StoredSink, state: SinkState) -> StoredSink:
-        (written,) = await self._context.store.transaction(stored.write(state))
+        (written,) = await self._nodes.same.transaction(stored.write(state))
         assert written is not None
         return StoredSink(stored.path, state, written.version)
 

@@ -22,6 +22,7 @@ from quire.errors import (
     DamagedMetadata,
     NoSuchLedger,
     NoSuchNode,
+    NoSuchStream,
     PositionTruncated,
     QuireError,
     Unavailable,
@@ -32,6 +33,7 @@ from quire.metadata.driver import Op
 from quire.metadata.paths import join
 from quire.stream.context import StreamContext
 from quire.stream.nodes import StreamNodes
+from quire.stream.same_stream import SameStream
 from quire.telemetry.events import logger
 from quire.types import DLSN, EntryId, Lssn, SlotId
 
@@ -97,24 +99,26 @@ async def _sink_names(store: MetadataStore, paths: StreamPaths) -> tuple[str, ..
         return ()
 
 
-async def settle_sinks(context: StreamContext, paths: StreamPaths, password: bytes, *, through: Lssn) -> None:
+async def settle_sinks(context: StreamContext, same: SameStream, password: bytes, *, through: Lssn) -> None:
     """Before segments up to this one go: have the nodes of sinks tell what those segments do.
 
     Anybody may, whoever owns the stream: completed segments do not change any more, and `since` moves no further than
-    to the first one that is not completed. A sink whose entries cannot be read stays as it is; raises `Unavailable`.
+    to the first one that is not completed. A sink whose entries cannot be read stays as it is; raises `Unavailable`,
+    and `NoSuchStream`.
     """
-    nodes, store = StreamNodes(context.store, paths), context.store
+    paths, store = same.paths, same.store
+    nodes = StreamNodes(store, paths, same)
     for name in await _sink_names(store, paths):
         stored = await _read_at(store, join(paths.sinks, name))
-        since, version = stored.state.since, stored.version
-        if since is None or version is None or since.lssn > through:
+        since = stored.state.since
+        if since is None or since.lssn > through:
             continue
         try:
             state, end = await caught_up_to(context, nodes, stored.state, since, name, password)
             if end > since:
                 token = context.runtime.rng.bytes(_TOKEN_BYTES).hex()
-                await store.set(stored.path, encode_sink(replace(state, since=end, token=token)), expected=version)
-        except Unavailable:
+                await same.transaction(stored.write(replace(state, since=end, token=token)))
+        except (NoSuchStream, Unavailable):
             raise
         except (VersionConflict, NoSuchNode):
             continue  # The sink itself is at it.

@@ -14,11 +14,11 @@ from quire.errors import (
     MetadataUnavailable,
     NodeExists,
     NoSuchNode,
-    NoSuchStream,
     VersionConflict,
 )
-from quire.metadata import ANY_VERSION, Check, Create, HeldLock, MetadataStore, Set
+from quire.metadata import ANY_VERSION, Create, HeldLock, MetadataStore, Set
 from quire.metadata.driver import Op
+from quire.stream.same_stream import SameStream, missing
 from quire.types import DLSN
 
 _RACES_MAX: Final = 100
@@ -27,9 +27,9 @@ _RACES_MAX: Final = 100
 class Subscriptions:
     """All named positions of one stream. Names are free, but for slashes: others raise `InvalidName`."""
 
-    def __init__(self, store: MetadataStore, paths: StreamPaths) -> None:
-        self._store, self._paths = store, paths
-        self.identity: str | None = None  # Of the stream that positions are of, once it is known.
+    def __init__(self, store: MetadataStore, paths: StreamPaths, same: SameStream | None = None) -> None:
+        """With `same` positions are stored in that stream only."""
+        self._store, self._paths, self._same = store, paths, same or SameStream(store, paths)
 
     async def read(self, name: str) -> DLSN | None:
         """The position that was committed last; None if none was. Raises `DamagedMetadata`."""
@@ -54,13 +54,11 @@ class Subscriptions:
         """Store a position, unless a later one is stored; return what is stored then.
 
         With `may_go_back` it is stored in any case, over a damaged one too. With `lock` only while that is held: else
-        raises `LockLost`. Raises `NoSuchStream`, also if the stream is another one than that of `identity`;
-        `DamagedMetadata` if what is stored cannot be compared.
+        raises `LockLost`. Raises `NoSuchStream`; `DamagedMetadata` if what is stored cannot be compared.
         """
         path, data = self._paths.subscriber(name), encode_subscription(position)
         guard: list[Op] = [] if lock is None else [lock.guard()]
-        if self.identity is not None:
-            guard.append(Check(self._paths.identity(self.identity), ANY_VERSION))
+        await self._same.know()
         for _ in range(_RACES_MAX):
             try:
                 node = await self._store.get(path)
@@ -72,9 +70,9 @@ class Subscriptions:
                 if stored is not None and stored >= position:
                     return stored
             try:
-                await self._store.transaction(Set(path, data, node.stat.version), *guard)
+                await self._same.transaction(Set(path, data, node.stat.version), *guard)
             except (VersionConflict, NoSuchNode):
-                await self._check_guards(lock)
+                await self._check_lock(lock)
             else:
                 return position
         raise self._contended(name)
@@ -82,6 +80,7 @@ class Subscriptions:
     async def prepare_lock(self, name: str) -> str:
         """Where a subscriber's lock is; its nodes are made if need be."""
         path = self._paths.subscriber_lock(name)
+        await self._same.know()
         for _ in range(_RACES_MAX):
             if await self._store.exists(path) is not None:
                 return path
@@ -107,25 +106,20 @@ class Subscriptions:
         `InvalidName` for what we do not call a subscription."""
         check_new_name(name, "subscription")
         try:
-            await self._store.transaction(*ops)
+            await self._same.transaction(*ops)
         except NodeExists:
             return
         except (VersionConflict, NoSuchNode):
-            await self._check_guards(lock)
+            await self._check_lock(lock)
             try:
                 await self._store.create(self._paths.subscribers)
             except NodeExists:
                 return
             except NoSuchNode as error:
-                raise NoSuchStream(f"there is no stream {self._paths.stream!r}", stream=self._paths.stream) from error
+                raise missing(self._paths.stream) from error
 
-    async def _check_guards(self, lock: HeldLock | None) -> None:
-        """A transaction was refused: if a node that guards it is gone, that is why."""
-        if self.identity is not None and await self._store.exists(self._paths.identity(self.identity)) is None:
-            raise NoSuchStream(
-                f"stream {self._paths.stream!r} was deleted since it was opened, so no position was stored",
-                stream=self._paths.stream,
-            )
+    async def _check_lock(self, lock: HeldLock | None) -> None:
+        """A transaction was refused: if the lock that guards it is lost, that is why."""
         if lock is not None and await self._store.exists(lock.path) is None:
             raise LockLost(f"{lock.path!r} is not ours any more, so no position was stored", path=lock.path)
 

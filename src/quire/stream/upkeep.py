@@ -6,13 +6,14 @@ to do.
 
 from quire.codec.stream_metadata.segment import lssn_of_name
 from quire.codec.stream_metadata.tree import StreamPaths
-from quire.errors import InvalidArgument, NodeNotEmpty, NoSuchStream, StreamOwned, StreamSealed
+from quire.errors import InvalidArgument, NodeNotEmpty, StreamOwned, StreamSealed
 from quire.metadata import MetadataStore
 from quire.stream.cold_nodes import cold_names
 from quire.stream.context import StreamContext
 from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
 from quire.stream.retention import Retention, truncate_before
+from quire.stream.same_stream import missing
 from quire.stream.segment_index import SegmentIndex
 from quire.stream.settings import StreamSettings
 from quire.stream.settling import settle
@@ -35,7 +36,7 @@ async def truncate_stream(
     places = Places(context, paths.stream, index, settings)
     await index.refresh()
     place = await places.find(before, skip_truncated=True)
-    nodes = StreamNodes(context.store, paths)
+    nodes = StreamNodes(context.store, paths, index.same)
 
     async def attempt(_: object) -> None:
         await truncate_before(nodes, place)
@@ -80,7 +81,7 @@ async def check_exists(store: MetadataStore, paths: StreamPaths) -> None:
     """Raise `NoSuchStream` unless there is one."""
     await store.sync()
     if await store.exists(paths.segments) is None:
-        raise NoSuchStream(f"there is no stream {paths.stream!r}", stream=paths.stream)
+        raise missing(paths.stream)
 
 
 async def delete_subscription(store: MetadataStore, paths: StreamPaths, name: str) -> None:

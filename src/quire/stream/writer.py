@@ -35,7 +35,7 @@ class StreamWriter(Opened):
     def __init__(
         self, context: StreamContext, segments: StreamSegments, sample: Callable[[], StreamSettings], last_txid: int
     ) -> None:
-        self._clock, self._metrics, self._nodes = context.runtime.clock, context.metrics, segments.nodes
+        self._clock, self._metrics, self.nodes = context.runtime.clock, context.metrics, segments.nodes
         self._segments = segments
         self.stream = segments.stream
         self._outlet = Outlet(context, segments, sample)
@@ -198,7 +198,7 @@ class StreamWriter(Opened):
         Records of the open segment stay visible until it is completed. Nothing is deleted by this: retention does that.
         """
         self._outlet.check_open()
-        return await truncate_before(self._nodes, before)
+        return await truncate_before(self.nodes, before)
 
     async def seal(self) -> None:
         """End the stream: readers stop behind its last record, and nothing can be appended any more. For ever.

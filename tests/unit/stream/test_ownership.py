@@ -304,7 +304,8 @@ def test_a_purge_that_was_stopped_leaves_a_stream_that_was_made_again_alone(monk
                     await write(context, b"one", b"two")
 
             monkeypatch.setattr(purger.ledgers, "delete", delete_and_stop)
-            await Retention(purger, cluster.nodes(purger, "s")).purge_below(2**60)
+            with pytest.raises(NoSuchStream, match="'s' is gone"):
+                await Retention(purger, cluster.nodes(purger, "s")).purge_below(2**60)
         assert len(deleted) == 1
         assert [record.payload for record in await stored_records(context) if not record.is_control] == [b"one", b"two"]
 
@@ -338,7 +339,7 @@ def test_a_stream_of_apaches_stays_without_an_identity_so_that_apaches_client_ca
             await context.store.create(path, data)
         async with open_stream_writer(context, "s", SETTINGS) as writer:
             await writer.append(b"a")
-        assert await cluster.nodes(context, "s").identity() is None
+        assert await cluster.nodes(context, "s").same.know() is None
         assert {f"{paths.root}/{name}" for name in (await context.store.children(paths.root)).names} == {
             path for path, _ in paths.initial_nodes() if path.startswith(f"{paths.root}/")
         }
@@ -350,12 +351,12 @@ def test_a_stream_keeps_its_identity_under_another_name() -> None:
     async def act(cluster: StreamCluster, context: StreamContext) -> None:
         paths = context.paths("s")
         await create_stream(context.store, paths, context.runtime.rng)
-        identity = await cluster.nodes(context, "s").identity()
+        identity = await cluster.nodes(context, "s").same.know()
         assert identity is not None
         await rename_stream(context.store, paths, context.paths("renamed"))
-        assert await cluster.nodes(context, "renamed").identity() == identity
+        assert await cluster.nodes(context, "renamed").same.know() == identity
         await make_again(context, "renamed")
-        assert await cluster.nodes(context, "renamed").identity() not in (None, identity)
+        assert await cluster.nodes(context, "renamed").same.know() not in (None, identity)
 
     play(act)
 
@@ -369,7 +370,7 @@ def test_a_reader_of_a_deleted_stream_stores_no_position_in_one_that_was_made_ag
             await reader.commit()
             await make_again(context)
             for may_go_back in (False, True):
-                with pytest.raises(NoSuchStream, match="deleted since it was opened"):
+                with pytest.raises(NoSuchStream, match="'s' is gone"):
                     await reader.commit(may_go_back=may_go_back)
         assert await Subscriptions(context.store, context.paths("s")).read("me") is None
 

@@ -75,10 +75,10 @@ async def is_stopped(
 ) -> bool:
     """False if the deletion makes fewer calls. `harms` gets what it does to the stream that was made again."""
     paths, place, calls = context.paths(stream), DLSN(Lssn(1), EntryId(0), SlotId(0)), itertools.count()
-    subscriptions, owners = Subscriptions(context.store, paths), list[StreamWriter]()
+    owners = list[StreamWriter]()
     old = await left.enter_async_context(open_stream_writer(context, stream, UNLOCKED))
     await old.append(b"old")
-    await subscriptions.commit("reader", place)
+    await Subscriptions(context.store, paths).commit("reader", place)
 
     async def make_again() -> None:
         with suppress(NoSuchNode):
@@ -88,7 +88,7 @@ async def is_stopped(
             await delete_stream(context, stream, lock_timeout_s=5)
         owners.append(await left.enter_async_context(open_stream_writer(context, stream, SETTINGS)))
         await owners[0].append(b"one")
-        await subscriptions.commit("reader", place)
+        await Subscriptions(context.store, paths).commit("reader", place)
 
     async def call(real: Callable[..., Awaitable[object]], *args: object) -> object:
         if next(calls) == stop:
@@ -107,7 +107,7 @@ async def is_stopped(
         await owners[0].append(b"two")
     except QuireError as error:
         harms.append(f"stopped before call {stop}: {error}")
-    if await subscriptions.read("reader") != place:
+    if await Subscriptions(context.store, paths).read("reader") != place:
         harms.append(f"stopped before call {stop}: the position of a reader is gone")
     ledgers = {each async for each in context.ledgers.scan()}
     if not {each.segment.ledger_id for each in await cluster.nodes(context, stream).all_segments()} <= ledgers:

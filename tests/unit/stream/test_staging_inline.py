@@ -182,9 +182,10 @@ def test_what_was_purged_before_it_was_looked_at_is_not_guessed() -> None:
         path = (await read_sink(context.store, context.paths("s"), batch(0))).path
         old = replace(await state(context, batch(0)), batch=0, since=DLSN(Lssn(1), EntryId(1), SlotId(0)))
         await context.store.set(path, encode_sink(old), expected=ANY_VERSION)
-        first = (await cluster.nodes(context, "s").all_segments())[0]
+        nodes = cluster.nodes(context, "s")
+        first = (await nodes.all_segments())[0]
         await context.ledgers.delete(first.segment.ledger_id)
-        await cluster.nodes(context, "s").remove(first)
+        await nodes.remove(first)
         with pytest.raises(PositionTruncated, match="purged before the sink looked"):
             await append(context, batch(2), "2")
         await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from quire.codec.stream_metadata.names import stream_name
-from quire.errors import InvalidArgument, NoSuchStream, ProxyDraining
+from quire.errors import InvalidArgument, ProxyDraining
 from quire.proxy.gateway import answers
 from quire.proxy.gateway.admission import Admission, Arrival, Bodies
 from quire.proxy.gateway.bodies import (
@@ -47,6 +47,7 @@ from quire.proxy.gateway.settings import GatewaySettings
 from quire.proxy.gateway.tail import Tail, until_gone
 from quire.proxy.gateway.writers import SharedWriters
 from quire.rpc.serving.tokens import Tokens
+from quire.stream.same_stream import missing
 from quire.stream.start import Txid
 from quire.types import DLSN
 
@@ -222,7 +223,7 @@ class Handlers:
             owner: str | None = await proxies.heartbeat_stream(stream)
         else:
             if not await client.stream_exists(stream):
-                raise NoSuchStream(f"there is no stream {stream!r}", stream=stream)
+                raise missing(stream)
             await writers.acquire(stream)
             owner = (await client.stream_info(stream)).owner
         return JSONResponse({"stream": stream, "owner": owner})
@@ -233,7 +234,7 @@ class Handlers:
         await self._nothing(request)
         proxies = owning(client)
         if proxies is None and not await client.stream_exists(stream):
-            raise NoSuchStream(f"there is no stream {stream!r}", stream=stream)
+            raise missing(stream)
         await writers.let_go(stream)
         if proxies is not None:
             await proxies.release_stream(stream)
