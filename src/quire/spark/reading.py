@@ -122,6 +122,7 @@ async def _piece_windows(plan: StreamPlan, piece: Piece, options: SourceOptions)
         patience_s = plan.context.ledgers.settings.read_patience_s
     while first <= piece.last_entry:
         found = await plan.index.located(piece.lssn)
+        await plan.index.check_same()
         if found is None or (found.segment if isinstance(found, ColdSegment) else found).is_truncated:
             raise _truncated(piece)
         try:

@@ -144,6 +144,7 @@ class EntrySource:
             skip = self._skip_truncated or self._skip_at_first
             self._at = await self._places.admit(self._at, skip_truncated=skip)
             segment = await self._index.located(self._at.lssn) if self._at.lssn in self._index else None
+            await self._index.check_same()
             if segment is not None:
                 return segment  # Otherwise it is to come, or went while we looked.
 

@@ -148,6 +148,23 @@ def test_a_stream_that_was_made_again_is_not_taken_for_the_one_that_was_read() -
     on_stream(check, seeds=1)
 
 
+def test_a_task_that_has_read_a_segment_does_not_go_on_in_a_stream_that_was_made_again() -> None:
+    async def check(world: ReaderWorld) -> None:
+        paths, store = world.context.paths("s"), world.context.store
+        await store.create(paths.identity("first"))
+        await world.stream.fill(5, 5, per_entry=1)
+        pieces = await planned(world)
+        options = SourceOptions.parse({"uri": "file:x", "stream": "s"})
+        async with aclosing(_windows(namespace_of(world), pieces, options)) as windows:
+            assert (await anext(windows))[0] == pieces[0]
+            await store.delete(paths.identity("first"), expected=ANY_VERSION)
+            await store.create(paths.identity("second"))
+            with pytest.raises(NoSuchStream, match="was deleted after the query was planned"):
+                await anext(windows)
+
+    on_stream(check, seeds=1)
+
+
 # --- Limits
 
 

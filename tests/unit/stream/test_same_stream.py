@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from tests.support.streams.cluster import SETTINGS, StreamCluster
+from tests.support.streams.reading import take
 from tests.unit.stream.test_ownership import make_again
 from tests.unit.stream.test_writer import play
 
@@ -27,6 +28,7 @@ from quire.stream.cold_nodes import ColdNodes
 from quire.stream.context import StreamContext
 from quire.stream.nodes import StreamNodes
 from quire.stream.ownership import open_stream_writer
+from quire.stream.reader import open_stream_reader
 from quire.stream.staging_inline import open_inline_sink
 from quire.stream.start import Txid
 from quire.stream.upkeep import purge_stream, truncate_stream
@@ -227,5 +229,32 @@ def test_an_open_sink_tells_nothing_of_a_stream_that_was_made_again() -> None:
             assert (await other.store.get(node)).data == data
             async with open_inline_sink(other, "s", SETTINGS) as fresh:
                 assert (await fresh.commit(batch, [b"new"], None)).is_new
+
+    play(act)
+
+
+def test_a_reader_that_has_come_to_the_end_of_a_segment_does_not_go_on_in_a_stream_that_was_made_again() -> None:
+    """Method: it has read all that the old stream's first segment has, and it knows that there is a second one."""
+
+    async def act(cluster: StreamCluster, context: StreamContext) -> None:
+        await write(context, "s")
+        async with cluster.context("other") as other, AsyncExitStack() as opened:
+            reader = await opened.enter_async_context(open_stream_reader(context, "s", SETTINGS))
+            source = reader._source
+            entered = source._enter  # type: ignore[attr-defined]
+
+            async def enter_late() -> object:
+                if source._at.lssn == 2 and not is_remade:  # type: ignore[attr-defined]
+                    is_remade.append(True)
+                    await make_again(other)
+                    await write(other, "s")
+                return await entered()
+
+            is_remade: list[bool] = []
+            source._enter = enter_late  # type: ignore[attr-defined]
+            assert [record.dlsn.lssn for record in await take(reader, 1)] == [1]
+            with pytest.raises(NoSuchStream, match="'s' is gone"):
+                await take(reader, 1)
+            assert is_remade
 
     play(act)
