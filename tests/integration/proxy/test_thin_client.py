@@ -10,13 +10,14 @@ import pytest
 
 import quire
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import NoSuchStream, ProxyUnreachable
+from quire.errors import NoSuchStream, PositionInFuture, ProxyUnreachable
 from quire.proxy.client.settings import ProxyClientSettings
 from quire.proxy.read.proxy import open_read_proxy
 from quire.proxy.write.proxy import open_write_proxy
 from quire.rpc.serving.grpc_server import bind_grpc
 from quire.runtime import real_runtime
 from quire.stream.namespace import Namespace
+from quire.types import DLSN, EntryId, Lssn, SlotId
 
 HOST = "127.0.0.1"
 
@@ -141,6 +142,40 @@ async def test_many_tasks_write_through_proxies_while_others_follow(served: Serv
             found, again = (task.result() for task in following)
         assert found == again
         assert len(set(found)) == 1000
+
+
+@pytest.mark.parametrize("way", ["direct", "proxies"])
+async def test_a_stream_that_was_made_again_honours_no_position_of_the_old_one(
+    way: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    uri = f"file:{tmp_path / 'own'}" if way == "direct" else request.getfixturevalue("served").uri
+    async with quire.connect(uri) as client:
+
+        async def fill(*payloads: bytes) -> None:
+            async with client.open_writer("s") as writer:
+                await writer.append_many(payloads)
+
+        await fill(b"old 1", b"old 2", b"old 3")
+        await fill(b"old 4")
+        async with client.open_reader("s", subscription="us") as late:
+            assert [(await anext(late)).payload for _ in range(3)] == [b"old 1", b"old 2", b"old 3"]
+            await late.commit()
+            assert (await anext(late)).payload == b"old 4"
+            await client.delete_stream("s")
+            await fill(b"new 1", b"new 2", b"new 3", b"new 4")
+            for may_go_back in (False, True):
+                with pytest.raises(NoSuchStream):
+                    await late.commit(may_go_back=may_go_back)
+            with pytest.raises(NoSuchStream):
+                async with asyncio.timeout(30):
+                    await anext(late)
+        assert await client.subscriptions("s") == {}
+        async with client.open_reader("s", subscription="us") as reader:
+            assert (await anext(reader)).payload == b"new 1", "it has no position in this one"
+            await reader.commit()
+        # A place that a program stored by itself does not say of which stream: it is refused if nothing can be there.
+        with pytest.raises(PositionInFuture):
+            await client.open_reader("s", start=DLSN(Lssn(99), EntryId(0), SlotId(0)))
 
 
 async def test_where_nobody_listens_is_told_soon() -> None:

@@ -835,7 +835,7 @@ class SessionEvent(_message.Message):
     def __init__(self, id: _Optional[int] = ..., event: _Optional[_Union[ReadEvent, _Mapping]] = ..., ended: _Optional[_Union[Result, _Mapping]] = ...) -> None: ...
 
 class FetchRequest(_message.Message):
-    __slots__ = ("namespace", "stream", "start", "format", "min_bytes", "max_bytes", "max_wait_ms", "truncated", "max_records")
+    __slots__ = ("namespace", "stream", "start", "format", "min_bytes", "max_bytes", "max_wait_ms", "truncated", "max_records", "incarnation")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -845,6 +845,7 @@ class FetchRequest(_message.Message):
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     stream: str
     start: Position
@@ -854,7 +855,8 @@ class FetchRequest(_message.Message):
     max_wait_ms: int
     truncated: TruncatedPolicy
     max_records: int
-    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., truncated: _Optional[_Union[TruncatedPolicy, str]] = ..., max_records: _Optional[int] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., format: _Optional[_Union[Format, str]] = ..., min_bytes: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., truncated: _Optional[_Union[TruncatedPolicy, str]] = ..., max_records: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("event", "next")
@@ -881,18 +883,20 @@ class ResolvePositionResponse(_message.Message):
     def __init__(self, dlsn: _Optional[_Union[Dlsn, _Mapping]] = ...) -> None: ...
 
 class CommitPositionRequest(_message.Message):
-    __slots__ = ("namespace", "stream", "subscription", "position", "reset")
+    __slots__ = ("namespace", "stream", "subscription", "position", "reset", "incarnation")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     namespace: str
     stream: str
     subscription: str
     position: Dlsn
     reset: bool
-    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., subscription: _Optional[str] = ..., position: _Optional[_Union[Dlsn, _Mapping]] = ..., reset: _Optional[bool] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, namespace: _Optional[str] = ..., stream: _Optional[str] = ..., subscription: _Optional[str] = ..., position: _Optional[_Union[Dlsn, _Mapping]] = ..., reset: _Optional[bool] = ..., incarnation: _Optional[str] = ...) -> None: ...
 
 class CommitPositionResponse(_message.Message):
     __slots__ = ("position",)

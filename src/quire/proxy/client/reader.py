@@ -48,6 +48,7 @@ class RemotePositions:
             subscription=name,
             position=dlsn_message(position),
             reset=may_go_back,
+            incarnation=source.incarnation,
         )
         if lock is None:
             answer = await self._requests.to_reader(COMMIT_POSITION, request, self._stream, timeout_s=self._timeout_s)

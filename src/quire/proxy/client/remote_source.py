@@ -85,7 +85,7 @@ class RemoteSource:
         self._awaits_entry = False
         self._route: Route | None = None  # While a proxy is looked for.
         self._problem: QuireError | None = None  # What happened last.
-        self._incarnation = ""  # Of the stream that we read: one that was made anew is another.
+        self.incarnation = ""  # Of the stream that we read: one that was made anew is another.
         self.opened: asyncio.Future[DLSN] = asyncio.get_running_loop().create_future()
         """Where reading begins, or why it does not."""
         self.address: str | None = None  # Of the proxy that we read from.
@@ -171,7 +171,7 @@ class RemoteSource:
             idle_ping_ms=max(1, round(self._client.read_ping_s * 1000)),
             exclusive=self._lock is not None,
             lock_timeout_ms=max(1, round(self._settings.lock_timeout_s * 1000)),
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
         )
 
     async def _next_proxy(self) -> str:
@@ -214,7 +214,7 @@ class RemoteSource:
             self._route = None  # It gives us the stream: what comes later is another matter.
             return
         if self._at is None:
-            self._at, self._incarnation = dlsn_of(event.opened.resolved), event.opened.incarnation
+            self._at, self.incarnation = dlsn_of(event.opened.resolved), event.opened.incarnation
             self.opened.set_result(self._at)
 
     def _runs_of(self, event: pb.ReadEvent) -> list[Run]:

@@ -32,9 +32,11 @@ async def fetch(service: "ReadService", request: pb.FetchRequest) -> pb.FetchRes
     bytes_min = min(max(1, request.min_bytes), bytes_max)
     deadline_s = loop.time() + min(request.max_wait_ms / 1000, settings.fetch_wait_s_max)
     begin = start_of(request.start)
-    found = await service.openings.find(request.stream, begin, skip_truncated=request.truncated == pb.SKIP)
+    found = await service.openings.find(
+        request.stream, begin, skip_truncated=request.truncated == pb.SKIP, incarnation=request.incarnation
+    )
     cursor = service.lanes_of(found).cursor(found.at)
-    event = pb.ReadEvent(opened=pb.ReadOpened(resolved=dlsn_message(found.at)))
+    event = pb.ReadEvent(opened=pb.ReadOpened(resolved=dlsn_message(found.at), incarnation=str(found.incarnation)))
     if isinstance(begin, DLSN) and found.has_gap:
         event.gap.CopyFrom(gap_message(begin, found.at))
     try:

@@ -15,6 +15,7 @@ from quire.errors import InvalidArgument, MetadataUnavailable, PositionTruncated
 from quire.proxy.incarnations import Incarnation, incarnation_of
 from quire.rpc.serving.results import dlsn_of
 from quire.stream.namespace import Namespace
+from quire.stream.same_stream import gone
 from quire.stream.segment_index import SegmentIndex, patiently
 from quire.stream.start import Places, Start, Time, Txid
 from quire.types import DLSN, EntryId, SlotId
@@ -68,22 +69,24 @@ class Openings:
         self._searches = asyncio.Semaphore(at_once_max)  # Apart: one that asks cold storage may take long.
         self._together: Together[Found] = Together()
 
-    async def find(self, stream: str, start: Start, *, skip_truncated: bool) -> Found:
-        """Raises `InvalidName`, `NoSuchStream`, `PositionTruncated`, `PositionInFuture`, and what the metadata store
+    async def find(self, stream: str, start: Start, *, skip_truncated: bool, incarnation: str = "") -> Found:
+        """With `incarnation`, as clients are told, in that stream only.
+
+        Raises `InvalidName`, `NoSuchStream`, `PositionTruncated`, `PositionInFuture`, and what the metadata store
         and bookies raise after trying for long. A place that nothing has come to yet is found all the same, unless it
         is certain that nothing ever could."""
         name = stream_name(stream)
-        key = (name, start, skip_truncated)
-        return await self._together.do(key, lambda: self._find(name, start, skip_truncated))
+        key = (name, start, skip_truncated, incarnation)
+        return await self._together.do(key, lambda: self._find(name, start, skip_truncated, incarnation))
 
-    async def _find(self, stream: str, start: Start, skip_truncated: bool) -> Found:
+    async def _find(self, stream: str, start: Start, skip_truncated: bool, incarnation: str) -> Found:
         async with self._searches if isinstance(start, Txid | Time) else self._turns:
             context, settings = self._context, self._namespace.settings_for(stream)
             clock, paths = context.runtime.clock, context.paths(stream)
             index = SegmentIndex(context.store, paths, clock, timeout_s=settings.call_timeout_s)
             places = Places(context, stream, index, settings)
             for _ in range(_RACES_MAX):
-                before = await self.incarnation(stream)
+                before = await self.incarnation(stream, incarnation)
                 await index.refresh()
                 has_gap = False
                 try:
@@ -96,15 +99,18 @@ class Openings:
                     return Found(stream, before, at, has_gap)
         raise MetadataUnavailable(f"stream {stream!r} is deleted and created again all the time", stream=stream)
 
-    async def incarnation(self, stream: str) -> Incarnation:
-        """Which stream bears the name now. Raises `NoSuchStream`."""
+    async def incarnation(self, stream: str, wanted: str = "") -> Incarnation:
+        """Which stream bears the name now. Raises `NoSuchStream`, also if it is not the `wanted` one."""
         context, settings = self._context, self._namespace.settings_for(stream)
 
         async def look() -> Incarnation:
             await context.store.sync()
             return await incarnation_of(context.store, context.paths(stream))
 
-        return await patiently(context.runtime.clock, look, timeout_s=settings.call_timeout_s)
+        found = await patiently(context.runtime.clock, look, timeout_s=settings.call_timeout_s)
+        if wanted not in ("", str(found)):
+            raise gone(stream)
+        return found
 
     async def aclose(self) -> None:
         await self._together.aclose()

@@ -142,6 +142,7 @@ class ReadProxy:
             request.subscription,
             dlsn_of(request.position),
             may_go_back=request.reset,
+            incarnation=request.incarnation,
         )
         return pb.CommitPositionResponse(position=dlsn_message(stored))
 

@@ -24,7 +24,6 @@ from quire.errors import (
     DamagedEntry,
     InvalidArgument,
     LockLost,
-    NoSuchStream,
     OverCapacity,
     PositionTruncated,
     QuireError,
@@ -70,6 +69,7 @@ class Reading:
         self._is_adrift = not isinstance(start, DLSN)
         self._gap = gap_message(start, cursor.position) if has_gap and isinstance(start, DLSN) else None
         self._is_opened = self._has_ended = False
+        self._incarnation = str(cursor.home.incarnation)
         self._pace = BytePace(request.max_bytes_per_s or math.inf)
         self._is_unlimited = not request.max_bytes_per_s and not service.is_paced
         self._bytes_max = min(request.max_frame_bytes or self._settings.frame_bytes, self._settings.frame_bytes_max)
@@ -100,15 +100,8 @@ class Reading:
             return None
         if not self._is_opened:
             self._is_opened = True
-            incarnation = str(self.cursor.home.incarnation)
-            if self._request.incarnation not in ("", incarnation):
-                raise NoSuchStream(
-                    f"the stream {self.stream!r} that was read is gone: another one bears its name now",
-                    hint="Begin anew with the one that is there.",
-                    stream=self.stream,
-                )
             position = dlsn_message(self.cursor.position)
-            opened = pb.ReadOpened(resolved=position, mode=self.cursor.mode, incarnation=incarnation)
+            opened = pb.ReadOpened(resolved=position, mode=self.cursor.mode, incarnation=self._incarnation)
             return self._sent(pb.ReadEvent(opened=opened, gap=self._gap).SerializeToString(), entries=0)
         if self._damage is not None:
             raise self._damage
@@ -200,7 +193,7 @@ class Reading:
         """The reader's place was truncated or purged. Raises that again, unless it may go on behind it."""
         cursor, is_adrift = self.cursor, self._is_adrift
         skips = self._request.truncated == pb.SKIP
-        found = await self._service.openings.find(self.stream, cursor.position, skip_truncated=skips or is_adrift)
+        found = await self._find(cursor.position, skip_truncated=skips or is_adrift)
         return self._jump(found, is_told=found.has_gap and not is_adrift)
 
     async def _on_slow(self) -> bytes:
@@ -212,11 +205,14 @@ class Reading:
                 stream=self.stream,
                 position=cursor.position,
             )
-        return self._jump(await self._service.openings.find(self.stream, "latest", skip_truncated=False), is_told=True)
+        return self._jump(await self._find("latest", skip_truncated=False), is_told=True)
+
+    async def _find(self, start: Start, *, skip_truncated: bool) -> Found:
+        find = self._service.openings.find
+        return await find(self.stream, start, skip_truncated=skip_truncated, incarnation=self._incarnation)
 
     def _jump(self, found: Found, *, is_told: bool) -> bytes:
         cursor, begin = self.cursor, self.cursor.position
-        self._service.check_same(found, cursor.home.incarnation)
         to = max(found.at, begin)
         cursor.move(to)
         event = pb.ReadEvent(progress=pb.Progress(position=dlsn_message(to), mode=self.cursor.mode))
@@ -254,11 +250,14 @@ async def open_reading(
         lock: HeldLock | None = None
         if request.exclusive:
             lock = await stack.enter_async_context(_locked(service, request))
-        begin = start_of(request.start)
+        begin, incarnation = start_of(request.start), request.incarnation
         if request.subscription:
-            subscriptions = service.subscriptions_of(request.stream)
-            begin = await subscriptions.read(request.subscription) or begin
-        found = await service.openings.find(request.stream, begin, skip_truncated=request.truncated == pb.SKIP)
+            name = service.stream_name(request.stream)
+            incarnation = str(await service.openings.incarnation(name, incarnation))  # That the position is of.
+            begin = await service.subscriptions_of(name).read(request.subscription) or begin
+        found = await service.openings.find(
+            request.stream, begin, skip_truncated=request.truncated == pb.SKIP, incarnation=incarnation
+        )
         home = service.lanes_of(found)
         cursor = home.cursor(found.at)
         composer: Composer = EntryComposer()

@@ -8,11 +8,10 @@ from typing import Any
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
 from quire.cold.read_limit import ReadLimit
-from quire.errors import NoSuchStream, OverCapacity, ProxyDraining
+from quire.errors import OverCapacity, ProxyDraining
 from quire.protocol.read_pacing import BytePace
 from quire.protocol.read_pools import Pool
 from quire.proxy.catalog import check_namespace, namespace_name
-from quire.proxy.incarnations import Incarnation
 from quire.proxy.read.all_lanes import AllLanes
 from quire.proxy.read.commits import Commits
 from quire.proxy.read.fetching import too_many_parked
@@ -22,6 +21,7 @@ from quire.proxy.read.reading import Reading
 from quire.proxy.read.settings import ReadProxySettings
 from quire.proxy.read.stream_lanes import StreamLanes
 from quire.stream.namespace import Namespace
+from quire.stream.same_stream import SameStream
 from quire.stream.subscriptions import Subscriptions
 from quire.telemetry import names
 from quire.telemetry.metrics import Registry
@@ -38,7 +38,7 @@ class ReadService:
         self.name = namespace_name(namespace)
         self.openings = Openings(namespace, at_once_max=settings.openings_max)
         self.commits = Commits(
-            self.context, metrics, interval_s=settings.commit_interval_s, subscriptions_of=self.subscriptions_of
+            self.context, metrics, interval_s=settings.commit_interval_s, subscriptions_in=self.subscriptions_in
         )
         self.readings: set[Reading] = set()
         self.is_draining = False
@@ -70,15 +70,15 @@ class ReadService:
     def subscriptions_of(self, stream: str) -> Subscriptions:
         return Subscriptions(self.context.store, self.context.paths(stream_name(stream)))
 
+    async def subscriptions_in(self, stream: str, incarnation: str) -> Subscriptions:
+        """Those of one incarnation, or if it is empty of the stream that is there. Raises `NoSuchStream`."""
+        same = SameStream(self.context.store, self.context.paths(stream))
+        await same.know()  # Before we compare: what is made after that is refused when a position is stored.
+        await self.openings.incarnation(stream, incarnation)
+        return Subscriptions(same.store, same.paths, same)
+
     def lanes_of(self, found: Found) -> StreamLanes:
         return self.lanes.of(found.stream, found.incarnation, self.namespace.settings_for(found.stream))
-
-    def check_same(self, found: Found, incarnation: Incarnation) -> None:
-        """Raises `NoSuchStream` if a place was found in a stream that is not the reader's any more."""
-        if found.incarnation != incarnation:
-            raise NoSuchStream(
-                f"stream {found.stream!r} was deleted; there is another one of this name now", stream=found.stream
-            )
 
     def pace_of(self, mode: pb.ReadMode) -> BytePace:
         return self._paces[mode]

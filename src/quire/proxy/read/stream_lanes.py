@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import DamagedEntry, NoSuchStream, OverCapacity
+from quire.errors import DamagedEntry, OverCapacity
 from quire.protocol.read_lanes import lane_for, lane_met
 from quire.protocol.read_pacing import fan_out_interval_s
 from quire.protocol.read_windows import Chunk
@@ -19,6 +19,7 @@ from quire.proxy.read.frames import SharedRecords
 from quire.proxy.read.lane import Lane, LaneEnd
 from quire.stream.damage import report_skipped, unreadable
 from quire.stream.entry_source import EntrySource
+from quire.stream.same_stream import gone
 from quire.stream.segment_index import SegmentIndex, patiently
 from quire.stream.settings import StreamSettings
 from quire.stream.start import Places
@@ -107,9 +108,7 @@ class StreamLanes:
             timeout_s=self.settings.call_timeout_s,
         )
         if now != self.incarnation:
-            raise NoSuchStream(
-                f"stream {self.stream!r} was deleted; there is another one of this name now", stream=self.stream
-            )
+            raise gone(self.stream)
 
     def on_tail(self, lane: Lane) -> None:
         """The tail is the lane that has read furthest: no other waits at the end of the stream, too."""

@@ -33,7 +33,7 @@ def dlsn(lssn: int, entry: int, slot: int = 0) -> pb.Dlsn:
 
 
 def opened(lssn: int, entry: int, slot: int = 0) -> pb.ReadEvent:
-    return pb.ReadEvent(opened=pb.ReadOpened(resolved=dlsn(lssn, entry, slot), mode=pb.TAIL))
+    return pb.ReadEvent(opened=pb.ReadOpened(resolved=dlsn(lssn, entry, slot), mode=pb.TAIL, incarnation="first"))
 
 
 def entries(lssn: int, *numbers: int, records: int = 1) -> pb.ReadEvent:
@@ -199,6 +199,7 @@ def test_positions_are_committed_at_a_read_proxy() -> None:
             assert await reader.commit(place(1, 0), may_go_back=True) == place(1, 0)
         commits = [request for name, request, _ in proxy.requests if name == "CommitPosition"]
         assert [(request.subscription, request.reset) for request in commits] == [("us", False), ("us", True)]
+        assert {request.incarnation for request in commits} == {"first"}
 
     with_proxies(check)
 
