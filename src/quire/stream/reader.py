@@ -372,6 +372,7 @@ async def open_stream_reader(
 
         async def find_end() -> DLSN:
             async with open_stream_reader(context, stream, settings, start="latest") as other:
+                await index.check_same()  # The end of another stream of this name says nothing.
                 return other.position
 
         reader = StreamReader(

@@ -167,6 +167,8 @@ async def test_a_stream_that_was_made_again_honours_no_position_of_the_old_one(
                 with pytest.raises(NoSuchStream):
                     await late.commit(may_go_back=may_go_back)
             with pytest.raises(NoSuchStream):
+                await anext(late.read_to_end(), None)
+            with pytest.raises(NoSuchStream):
                 async with asyncio.timeout(30):
                     await anext(late)
         assert await client.subscriptions("s") == {}

@@ -74,8 +74,11 @@ async def open_remote_reader(
     subscription: str | None,
     exclusive: bool,
     skip_truncated: bool,
+    incarnation: str = "",
 ) -> AsyncIterator[StreamReader]:
-    """As `quire.stream.reader.open_stream_reader`; also raises `ProxyUnreachable` if there is no read proxy."""
+    """As `quire.stream.reader.open_stream_reader`, with `incarnation` for that stream only; also raises
+    `ProxyUnreachable` if there is no read proxy.
+    """
     positions = RemotePositions(transport, requests, hosts, stream, timeout_s=settings.call_timeout_s)
     lock = RemoteLock() if exclusive else None
     async with AsyncExitStack() as stack:
@@ -91,6 +94,7 @@ async def open_remote_reader(
             subscription=subscription,
             lock=lock,
             skip_truncated=skip_truncated,
+            incarnation=incarnation,
         )
         ahead = await stack.enter_async_context(ReadAhead(source.runs(), bytes_max=source.ready_bytes_max))
         at = await source.opened
@@ -111,6 +115,7 @@ async def open_remote_reader(
                 subscription=None,
                 exclusive=False,
                 skip_truncated=False,
+                incarnation=source.incarnation,
             )
             async with opening as other:
                 return other.position

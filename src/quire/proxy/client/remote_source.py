@@ -71,7 +71,9 @@ class RemoteSource:
         subscription: str | None,
         lock: RemoteLock | None,
         skip_truncated: bool,
+        incarnation: str,
     ) -> None:
+        """With `incarnation`, of that stream only."""
         self._transport, self._hosts, self._requests, self._client = transport, hosts, requests, client
         self._metrics, self._stream, self._settings = metrics, stream, settings
         self._start, self._subscription, self._skip_truncated = start, subscription, skip_truncated
@@ -85,7 +87,7 @@ class RemoteSource:
         self._awaits_entry = False
         self._route: Route | None = None  # While a proxy is looked for.
         self._problem: QuireError | None = None  # What happened last.
-        self.incarnation = ""  # Of the stream that we read: one that was made anew is another.
+        self.incarnation = incarnation  # Of the stream that we read: one that was made anew is another.
         self.opened: asyncio.Future[DLSN] = asyncio.get_running_loop().create_future()
         """Where reading begins, or why it does not."""
         self.address: str | None = None  # Of the proxy that we read from.
