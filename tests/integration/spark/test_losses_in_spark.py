@@ -141,3 +141,19 @@ def test_a_truncated_start_fails_the_query_unless_losses_are_none(
         follow(spark, cluster, "truncated", tmp_path)
     lenient = follow(spark, cluster, "truncated", tmp_path, failOnDataLoss="false")
     assert lenient == [*range(50), *range(100, 150)], "the query that failed has written nothing, and left its place"
+
+
+@pytest.mark.parametrize("records", [30, 50, 120], ids=["fewer records", "as many records", "more records"])
+def test_an_old_checkpoint_fails_the_query_on_a_stream_that_was_made_again(
+    spark: Any, cluster: LocalCluster, tmp_path: Path, records: int
+) -> None:
+    stream = f"remade-{records}"
+    append(cluster, stream, range(50))
+    assert follow(spark, cluster, stream, tmp_path) == [*range(50)]
+    with cluster.connect_sync() as client:
+        client.delete_stream(stream)
+    append(cluster, stream, range(1000, 1000 + records))
+    with pytest.raises(Exception, match=rf"PositionInFuture: (.|\n)*'{stream}'(.|\n)*made again(.|\n)*failOnDataLoss"):
+        follow(spark, cluster, stream, tmp_path)
+    lenient = follow(spark, cluster, stream, tmp_path, failOnDataLoss="false")
+    assert lenient == [*range(50), *range(1000, 1000 + records)], "all that the new one has, and nothing twice"

@@ -259,17 +259,36 @@ def test_a_deleted_stream_is_an_error_unless_losses_are_none(cluster: LocalClust
     assert joined(lenient.all()) == [0, 1, 2]
 
 
-def test_a_stream_that_was_made_again_is_not_taken_for_the_old_one(cluster: LocalCluster) -> None:
-    append(cluster, "remade", range(10), range(10, 20), range(20, 30), range(30, 40))
-    query = Query(cluster, "remade")
-    assert len(query.batch()) == 40
+@pytest.mark.parametrize(
+    "segments",
+    [
+        (range(3),),
+        (range(10), range(10, 20)),
+        (range(20),),
+        (range(10), range(10, 40)),
+        (range(10), range(10, 20), range(20, 30)),
+    ],
+    ids=["fewer records", "the same segments", "as many records", "more in the last", "more segments"],
+)
+def test_a_stream_that_was_made_again_is_not_taken_for_the_old_one(
+    cluster: LocalCluster, segments: tuple[range, ...], request: pytest.FixtureRequest
+) -> None:
+    """Method: the checkpoint is at the beginning of the segment that comes next, behind two that are closed."""
+    stream = f"remade/{request.node.callspec.id.replace(' ', '-')}"
+    append(cluster, stream, range(10), range(10, 20))
+    query = Query(cluster, stream)
+    assert query.batch() == list(range(20))
+    assert query.at is not None
+    place = json.loads(query.at)["streams"][stream]
+    assert (place["segment"], place["entry"], place["slot"]) == (3, 0, 0)
     with cluster.connect_sync() as client:
-        client.delete_stream("remade")
-    append(cluster, "remade", range(3))
-    again = Query(cluster, "remade")
+        client.delete_stream(stream)
+    append(cluster, stream, *segments)
+    running, again = query, Query(cluster, stream)
     again.at = query.at
-    with pytest.raises(PositionInFuture, match="deleted since the query read it, and made again"):
-        again.batch()
-    lenient = Query(cluster, "remade", failOnDataLoss="false")
+    for each in (running, again):
+        with pytest.raises(PositionInFuture, match="deleted since the query read it, and made again"):
+            each.batch()
+    lenient = Query(cluster, stream, failOnDataLoss="false")
     lenient.at = query.at
-    assert joined(lenient.all()) == [0, 1, 2]
+    assert joined(lenient.all()) == [number for each in segments for number in each]
