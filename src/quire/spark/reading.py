@@ -149,7 +149,10 @@ async def _piece_windows(plan: StreamPlan, piece: Piece, options: SourceOptions)
                 continue
             if is_missing and not options.fail_on_data_loss:
                 return
-            raise error if isinstance(error, DamagedColdFile) else _unreadable(piece, first, error) from error
+            told = error if isinstance(error, DamagedColdFile) else _unreadable(piece, first, error)
+            if is_missing:
+                told.hint = f"{told.hint} To go on without these records, set failOnDataLoss=false.".lstrip()
+            raise told from error
 
 
 def _located_windows(

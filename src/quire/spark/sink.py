@@ -13,7 +13,7 @@ Writers are pickled and sent to other processes: they hold what they were asked 
 
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from quire.codec.stream_metadata.sinks import NAMED, UNNAMED, SinkBatch
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, Outcome, QuireError, StreamOwned
 from quire.spark.client_cache import Access, borrowed
 from quire.spark.explain import explained
 from quire.spark.sink_commit import Part, commit_parts, discard_parts, ordered_by, packed
@@ -35,6 +35,16 @@ from quire.stream.nodes import StreamNodes
 from quire.stream.staging import StagedSegment, Staging, stage
 
 BATCH_SINK: Final = "batch"  # Of batch writes without a sinkId.
+_NOTHING: Final = "This attempt has put nothing into the stream."  # Tasks write beside it.
+_NAMED: Final = "It may be in the stream. Run it again under the same txnId: if it is there, that changes nothing."
+_NAMELESS: Final = (
+    "It may be in the stream, and a second run would write it twice: look first. A write with the option txnId can be "
+    "run again."
+)
+_QUERY: Final = "Start the query again from its checkpoint: a batch that is in the stream is not written again."
+_OWNED: Final = (
+    "Only one client at a time writes a stream: close the other one, or wait for it with more seconds of lockTimeout."
+)
 
 
 @dataclass(frozen=True)
@@ -55,10 +65,29 @@ class _Writing:
     def _write(self, batches: Iterator[pa.RecordBatch], batch: SinkBatch, query: str) -> SinkMessage:
         options, task = self._options, TaskContext.get()
         partition = task.partitionId() if task is not None else 0
-        with explained(), borrowed(options.uri) as access:
+        with _told(_NOTHING, _NOTHING), borrowed(options.uri) as access:
             writer = _PartitionWriter(access, options, batch, self._txid)
             part = writer.write(writer.summed(batches) if options.transaction else batches, partition)
         return SinkMessage(part._replace(rows_sum=writer.rows_sum), query, self._txid)
+
+
+@contextmanager
+def _told(fate: str, in_doubt: str) -> Iterator[None]:
+    """Errors as Spark shows them, with what became of the write: `fate`, or `in_doubt` if that is not known."""
+    try:
+        with explained():
+            try:
+                yield
+            except QuireError as error:
+                if error.outcome is Outcome.UNKNOWN:
+                    error.hint = in_doubt
+                elif isinstance(error, StreamOwned):
+                    error.hint = _OWNED
+                raise
+    except QuireError as error:
+        if error.outcome is not Outcome.UNKNOWN:
+            error.add_note(fate)  # A line of its own, behind the hint.
+        raise
 
 
 class QuireBatchWriter(_Writing, DataSourceArrowWriter):
@@ -77,7 +106,7 @@ class QuireBatchWriter(_Writing, DataSourceArrowWriter):
         parts, batch = _parts(messages), self._batch
         if self._options.transaction:
             batch = replace(batch, rows=rows_digest(part.rows_sum for part in parts))
-        with explained():
+        with _told(_NOTHING, _NAMED if self._options.transaction else _NAMELESS):
             commit_parts(self._options, batch, parts, txid=self._txid)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -103,7 +132,7 @@ class QuireStreamWriter(_Writing, DataSourceStreamArrowWriter):
         if told is None:
             return  # Nobody wrote anything, and nobody says which query it is.
         batch = SinkBatch(self._options.sink_id or told.query, batchId, told.query)
-        with explained():
+        with _told(_QUERY, _QUERY):
             commit_parts(self._options, batch, parts, txid=told.txid)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -31,7 +31,7 @@ from quire.errors import (
 from quire.spark.client_cache import Access, borrowed
 from quire.spark.sink_encoding import Rows, encoded_runs, payload_array, txid_array
 from quire.spark.sink_options import INLINE_BYTES_MAX, SinkOptions
-from quire.stream.staging import StagedSegment, discard, stage, sweep
+from quire.stream.staging import StagedSegment, discard, discard_quietly, stage, sweep
 from quire.stream.staging_commit import Committed, commit_staged
 from quire.stream.staging_inline import InlineSink, open_inline_sink
 
@@ -157,7 +157,7 @@ async def _commit_staged(
         is_free = options.columns.txid is None
         return await commit_staged(context, options.stream, batch, staged, settings, may_restamp=is_free)
     except QuireError:
-        await discard(context, options.stream, ours)  # Nobody else knows of them.
+        await discard_quietly(context, options.stream, ours)  # Nobody else knows of them.
         raise
 
 

@@ -11,10 +11,11 @@ import pytest
 from pyspark.sql.types import BinaryType, StructType
 
 from quire.codec.stream_metadata.sinks import SinkBatch
-from quire.errors import RecordTooLarge
+from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, RecordTooLarge
 from quire.spark import sink_commit
 from quire.spark.sink_commit import Part, close_writers, commit_parts, packed
 from quire.spark.sink_options import INLINE_BYTES_MAX, SinkOptions, sink_options
+from quire.stream import staging
 from tests.support.spark.logs import FolderLog, folder_log
 from tests.support.waiting import eventually
 
@@ -126,3 +127,22 @@ def test_a_batch_that_is_no_entry_is_refused_if_all_have_to_be(log: FolderLog) -
     assert commit(inline, 1, rows("b"))
     close_writers()
     assert log.payloads("large") == ["a", "b"]
+
+
+def test_that_a_batch_may_be_in_the_stream_is_told_whatever_cannot_be_deleted_then(
+    log: FolderLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that cannot be reached has two errors for us, and only one of them says that."""
+
+    async def lose(*_: Any, **__: Any) -> None:
+        raise MetadataOutcomeUnknown("the answer was lost (on purpose)")
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise MetadataUnavailable("nobody answers (on purpose)")
+
+    staged = options(log, "lost", "staged")
+    monkeypatch.setattr(sink_commit, "commit_staged", lose)
+    monkeypatch.setattr(staging, "discard", fail)
+    monkeypatch.setattr(sink_commit, "discard", fail)
+    with pytest.raises(MetadataOutcomeUnknown):
+        commit(staged, 0, rows("a"))
