@@ -4,8 +4,9 @@ Spark keeps the options of a table, and gives them to a source in Python once: w
 are asked for. A query is given the stored columns later, and no options. So the options go along with the columns, as
 metadata of the first one.
 
-That needs columns which the source names. Where a table lists its own, and where one is written, the error tells of
-views: for those Spark gives the options each time.
+That needs columns which the source names: where a table lists its own, the error says so. It is of no use to writers,
+for the columns that Spark tells them may be those of the table that the rows come from, with its options: they would
+write there. So a statement that inserts has to say the options, and the error tells how.
 """
 
 import json

@@ -72,9 +72,14 @@ _KAFKAS: Final = {
 }
 
 _URI: Final = 'Say where the log is: .option("uri", "file:./data"), or distributedlog://zk1:2181/ns.'
-_TABLE: Final = (
-    "Spark gives no options of a table to those who write to it, nor where CREATE TABLE lists the columns: use "
-    "CREATE TEMPORARY VIEW … USING quire OPTIONS (uri '…', stream '…')."
+_READ_TABLE: Final = (
+    "In SQL: CREATE TABLE … USING quire OPTIONS (uri '…', stream '…'), without a list of columns: with one, Spark "
+    "keeps the options from readers. The option columns chooses some."
+)
+_WRITTEN_TABLE: Final = (
+    "Spark keeps the options of a table from those who write it. Give them to the statement: "
+    "INSERT INTO … WITH (uri '…', stream '…'). "
+    "Or to a view: CREATE TEMPORARY VIEW … USING quire OPTIONS (uri '…', stream '…', columns 'payload')."
 )
 _PUSHDOWN: Final = (
     "Filter as always. To read less, say start and end, or use quire.spark.sql.query_once, which has filters choose "
@@ -91,13 +96,19 @@ def given_options(options: Mapping[str, str], *, writes: bool) -> dict[str, str]
     return given
 
 
-def log_uri(given: Mapping[str, str]) -> str:
+def log_uri(given: Mapping[str, str], *, writes: bool) -> str:
     """Where the log is. Raises `InvalidArgument`."""
     uri = given.get("uri") or os.environ.get("QUIRE_URI")
     if not uri:
-        is_table = not any(name in _OURS for name in given)
-        raise InvalidArgument("the option uri is missing", hint=f"{_URI} {_TABLE}" if is_table else _URI)
+        raise InvalidArgument("the option uri is missing", hint=with_tables(_URI, given, writes=writes))
     return uri
+
+
+def with_tables(hint: str, given: Mapping[str, str], *, writes: bool) -> str:
+    """The hint, and how it is said in SQL if nothing was given: Spark may know options, and keep them for itself."""
+    if any(name in _OURS for name in given):
+        return hint
+    return f"{hint} {_WRITTEN_TABLE if writes else _READ_TABLE}"
 
 
 def _unknown(name: str, *, writes: bool) -> InvalidArgument:

@@ -11,7 +11,7 @@ from typing import Final, Self
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument
 from quire.spark.client_cache import direct_uri
-from quire.spark.option_names import FILTERING, given_options, log_uri
+from quire.spark.option_names import FILTERING, given_options, log_uri, with_tables
 from quire.spark.planning import PARTITION_BYTES, Partitioning
 from quire.spark.schema import chosen
 from quire.stream.positions import parse_position
@@ -55,7 +55,7 @@ class SourceOptions:
                 "maxRecordsPerTrigger and maxBytesPerTrigger are both given", hint="Spark takes one limit: choose one."
             )
         return cls(
-            uri=direct_uri(log_uri(given)),
+            uri=direct_uri(log_uri(given, writes=False)),
             streams=_streams(given),
             start=_position(given, "start", "earliest"),
             end=_position(given, "end", "latest"),
@@ -75,10 +75,8 @@ def _streams(given: Mapping[str, str]) -> tuple[str, ...]:
     text = given.get("stream") or given.get("path")
     names = [name.strip() for name in text.split(",") if name.strip()] if text else []
     if not names:
-        raise InvalidArgument(
-            "the option stream is missing",
-            hint='Name a stream, several with commas, or a pattern: .option("stream", "orders-*").',
-        )
+        hint = 'Name a stream, several with commas, or a pattern: .option("stream", "orders-*").'
+        raise InvalidArgument("the option stream is missing", hint=with_tables(hint, given, writes=False))
     return tuple(dict.fromkeys(name.removeprefix("/") if "*" in name else stream_name(name) for name in names))
 
 

@@ -20,7 +20,8 @@ from quire.codec.stream.limits import RECORDS_BYTES_MAX
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import InvalidArgument
 from quire.spark.client_cache import direct_uri
-from quire.spark.option_names import given_options, log_uri
+from quire.spark.option_names import given_options, log_uri, with_tables
+from quire.spark.schema import TYPES
 from quire.stream.staging import STAGED_TTL_S
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ INLINE_BYTES_MAX: Final = RECORDS_BYTES_MAX - _TAG_BYTES
 _INLINE_BYTES: Final = 256 << 10
 _PAYLOADS: Final = ("payload", "value")
 _HINT: Final = 'Choose them: df.select("payload") or df.select("payload", "txid").'
+_SQL: Final = "In SQL, give the view or table that is written the option columns 'payload', or 'txid,payload'."
 
 
 class Columns(NamedTuple):
@@ -74,9 +76,12 @@ def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite:
             "a stream cannot be overwritten: what others have read would change under their eyes",
             hint='Write with mode("append"), or to a new stream; `quire stream truncate` hides old records.',
         )
-    uri = direct_uri(log_uri(given))
+    uri = direct_uri(log_uri(given, writes=True))
     stream = given.get("stream") or given.get("path") or ""
-    if not stream or any(character in stream for character in ",*"):
+    if not stream:
+        hint = with_tables('Say .option("stream", "orders").', given, writes=True)
+        raise InvalidArgument("the option stream is missing", hint=hint)
+    if any(character in stream for character in ",*"):
         raise InvalidArgument(f"{stream!r} is not one stream to write to", hint='Say .option("stream", "orders").')
     mode = given.get("mode", "auto").lower()
     if mode not in _MODES:
@@ -87,6 +92,9 @@ def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite:
             f"a batch that becomes one entry has {INLINE_BYTES_MAX} bytes at most, not {inline_bytes:.0f}",
             hint="Lower `inlineBytes`; larger batches are staged.",
         )
+    compression = given["compression"].lower() if "compression" in given else None
+    if compression not in (None, "none", "lz4"):
+        raise InvalidArgument(f"there is no compression {compression!r}", hint="Use none or lz4.")
     return SinkOptions(
         uri=uri,
         stream=stream_name(stream),
@@ -97,7 +105,7 @@ def sink_options(options: Mapping[str, str], schema: "StructType", *, overwrite:
         lock_timeout_s=_number(given, "locktimeout", 30.0),
         staged_ttl_s=_number(given, "stagedttl", STAGED_TTL_S),
         inline_bytes=int(inline_bytes),
-        compression=given.get("compression"),
+        compression=compression,
         columns=_columns(given, schema),
     )
 
@@ -135,7 +143,8 @@ def _columns(given: Mapping[str, str], schema: "StructType") -> Columns:
         raise InvalidArgument(f"there is no column {given['orderby']!r} to order records by", hint=_HINT)
     if extra := {name: kind for name, kind in kinds.items() if name not in (payload, txid, order_by)}:
         why = "A write goes to one stream, that of the option." if "stream" in extra else "They would be lost."
-        raise InvalidArgument(f"a record has no place for {_shown(extra)}", hint=f"{why} {_HINT}")
+        hint = f"{why} {_HINT} {_SQL}" if all(name in TYPES for name in extra) else f"{why} {_HINT}"
+        raise InvalidArgument(f"a record has no place for {_shown(extra)}", hint=hint)
     return Columns(kinds[payload][0], kinds[txid][0] if txid else None, kinds[order_by][0] if order_by else None)
 
 

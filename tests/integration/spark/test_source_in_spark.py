@@ -69,27 +69,67 @@ def test_a_schema_or_an_option_chooses_columns(spark: Any, cluster: LocalCluster
 
 
 def test_streams_are_tables_of_sql(spark: Any, cluster: LocalCluster) -> None:
-    options = f"uri '{cluster.uri}', stream '*'"
+    options = f"uri '{cluster.uri}', stream 'o*, paid'"
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW log USING quire OPTIONS ({options})")
     counted = spark.sql("SELECT stream, count(*) AS records FROM log GROUP BY stream ORDER BY stream").collect()
     assert [(row.stream, row.records) for row in counted] == [("orders", 1500), ("paid", 100)]
 
 
-def test_a_table_of_the_catalog_keeps_its_options(spark: Any, cluster: LocalCluster) -> None:
-    spark.sql(f"CREATE TABLE kept USING quire OPTIONS (uri '{cluster.uri}', stream 'paid', START 'tx:90')")
-    try:
-        assert spark.sql("SELECT count(*), min(txid) FROM kept").collect() == [(10, 90)]
-        assert spark.table("kept").union(spark.table("kept").where("txid = 95")).count() == 11
-        assert spark.sql("SELECT count(*) FROM kept WITH (start = 'tx:99')").collect() == [(1,)]
-        with pytest.raises(Exception, match=r"option uri is missing(.|\n)*CREATE TEMPORARY VIEW"):
-            spark.sql("INSERT INTO kept SELECT * FROM kept")
-        with pytest.raises(Exception, match=r"there is no option 'steam'(.|\n)*stream"):
-            spark.sql(f"CREATE TABLE slip USING quire OPTIONS (uri '{cluster.uri}', steam 'paid')")
-        with pytest.raises(Exception, match=r"option uri is missing(.|\n)*CREATE TEMPORARY VIEW"):
-            spark.sql("CREATE TABLE empty USING quire")
-        assert not spark.catalog.tableExists("slip")
-    finally:
-        spark.sql("DROP TABLE kept")
+@pytest.fixture
+def tables(spark: Any) -> Iterator[Any]:
+    """Spark, for tests that make tables and views: they go."""
+    yield spark
+    for table in spark.catalog.listTables():
+        spark.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.name}")
+
+
+def test_a_table_of_the_catalog_keeps_its_options(tables: Any, cluster: LocalCluster) -> None:
+    tables.sql(f"CREATE TABLE kept USING quire OPTIONS (uri '{cluster.uri}', stream 'paid', START 'tx:90')")
+    assert tables.sql("SELECT count(*), min(txid) FROM kept").collect() == [(10, 90)]
+    assert tables.table("kept").union(tables.table("kept").where("txid = 95")).count() == 11
+    assert tables.sql("SELECT count(*) FROM kept a JOIN kept b USING (txid) WHERE a.txid > 94").collect() == [(5,)]
+    assert tables.sql("SELECT count(*) FROM kept WITH (start = 'tx:99')").collect() == [(1,)]
+
+
+def test_rows_are_inserted_into_tables_and_views(tables: Any, cluster: LocalCluster) -> None:
+    """Spark gives the options of a table to no writer, so a statement says them, and may name its batch."""
+    place = f"uri '{cluster.uri}', stream 'inserted'"
+    tables.sql(f"CREATE TABLE kept USING quire OPTIONS ({place}, columns 'payload')")
+    tables.sql(f"CREATE TEMPORARY VIEW seen USING quire OPTIONS ({place}, columns 'txid,payload')")
+    payloads = "SELECT CAST(payload AS STRING) FROM kept"
+    for _ in range(2):
+        tables.sql(f"INSERT INTO kept WITH ({place}, txnId 'first') VALUES (X'61'), (CAST('b' AS BINARY))")
+    tables.sql("INSERT INTO seen SELECT max(txid) + 1, CAST('c' AS BINARY) FROM seen")
+    assert [row[0] for row in tables.sql(payloads).collect()] == ["a", "b", "c"]
+    with pytest.raises(Exception, match=r"'first' of sink 'batch' is in the stream with other rows"):
+        tables.sql(f"INSERT INTO kept WITH ({place}, txnId 'first') VALUES (X'7A')")
+    with pytest.raises(Exception, match=r"there is no option 'tnxid'(.|\n)*Did you mean txnId"):
+        tables.sql(f"INSERT INTO kept WITH ({place}, tnxId 'second') VALUES (X'7A')")
+    with pytest.raises(Exception, match=r"option uri is missing(.|\n)*INSERT INTO … WITH \(uri"):
+        tables.sql("INSERT INTO kept SELECT payload FROM kept")
+    tables.sql(f"CREATE TEMPORARY VIEW whole USING quire OPTIONS ({place})")
+    assert tables.sql("SELECT max(txid) - min(txid) FROM whole").collect() == [(1,)]
+    with pytest.raises(Exception, match=r"no place for stream STRING(.|\n)*the option columns 'payload'"):
+        tables.sql("INSERT INTO whole (payload) VALUES (X'7A')")
+    assert tables.table("kept").count() == 3
+
+
+def test_a_table_that_could_not_be_read_is_not_made(tables: Any, cluster: LocalCluster) -> None:
+    uri = f"uri '{cluster.uri}'"
+    for options, said in (
+        (f"({uri}, steam 'paid')", r"there is no option 'steam'(.|\n)*Did you mean stream"),
+        (f"({uri}, subscribe 'paid')", r"'subscribe', which is one of Kafka's(.|\n)*Use stream"),
+        (f"({uri})", r"option stream is missing"),
+        ("(stream 'paid')", r"option uri is missing(.|\n)*Say where the log is"),
+    ):
+        with pytest.raises(Exception, match=said):
+            tables.sql(f"CREATE TABLE slip USING quire OPTIONS {options}")
+    with pytest.raises(Exception, match=r"option uri is missing(.|\n)*INSERT INTO … WITH \(uri"):
+        tables.sql(f"CREATE TABLE slip USING quire OPTIONS ({uri}, stream 'paid') AS SELECT X'61' AS payload")
+    assert not tables.catalog.tableExists("slip")
+    tables.sql(f"CREATE TABLE listed (txid BIGINT) USING quire OPTIONS ({uri}, stream 'paid')")
+    with pytest.raises(Exception, match=r"option uri is missing(.|\n)*without a list of columns"):
+        tables.sql("SELECT * FROM listed").collect()
 
 
 @pytest.fixture
@@ -111,6 +151,11 @@ def test_filters_that_choose_what_is_read_are_refused_for_frames_which_may_be_us
     few = frame.filter("txid >= 1200 AND txid < 1210")
     assert (few.count(), frame.count(), few.union(frame).count()) == (10, 1500, 1510)
     assert few.union(frame.filter("stream = 'orders' AND segment = 2 AND entry = 0")).count() > 10
+    assert frame.alias("a").join(few.alias("b"), "txid").count() == 10
+    assert few.alias("a").join(frame.where("txid < 1205").alias("b"), "txid").count() == 5
+    kept = few.cache()
+    assert (kept.count(), kept.union(frame).count(), kept.filter("txid = 1201").count()) == (10, 1510, 1)
+    kept.unpersist()
 
 
 def rows_scanned(frame: Any) -> int:

@@ -1,14 +1,17 @@
 """A table's options go along with its columns, and come back where it is read."""
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from quire.errors import InvalidArgument
 from quire.spark.catalog_tables import is_table, read_options, table_schema
 from quire.spark.option_names import log_uri
+from quire.spark.options import SourceOptions
 from quire.spark.schema import ALL, projection
+from quire.spark.sink_options import sink_options
 
 URI = "distributedlog://zk1:2181/ns"
+PAYLOAD = StructType().add("payload", BinaryType())
 
 
 def table(**options: str) -> dict[str, str]:
@@ -52,10 +55,18 @@ def test_a_table_that_could_not_be_read_is_not_made(options: dict[str, str], pro
         table_schema(table(**options))
 
 
-def test_a_table_without_its_options_is_told_of_views() -> None:
+@pytest.mark.parametrize(("writes", "way"), [(False, "without a list of columns"), (True, "INSERT INTO … WITH (uri")])
+def test_who_is_not_given_the_options_of_a_table_is_told_of_another_way(
+    monkeypatch: pytest.MonkeyPatch, writes: bool, way: str
+) -> None:
     with pytest.raises(InvalidArgument, match="the option uri is missing") as refused:
-        log_uri({})
-    assert "CREATE TEMPORARY VIEW" in refused.value.hint
+        log_uri({}, writes=writes)
+    assert way in refused.value.hint
     with pytest.raises(InvalidArgument) as refused:
-        log_uri({"stream": "orders"})
-    assert "CREATE" not in refused.value.hint
+        log_uri({"stream": "orders"}, writes=writes)
+    assert "SQL" not in refused.value.hint
+    assert "INSERT" not in refused.value.hint
+    monkeypatch.setenv("QUIRE_URI", URI)
+    with pytest.raises(InvalidArgument, match="the option stream is missing") as refused:
+        sink_options({}, PAYLOAD, overwrite=False) if writes else SourceOptions.parse({})
+    assert way in refused.value.hint

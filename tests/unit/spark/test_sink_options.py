@@ -64,7 +64,8 @@ def test_columns_are_found(ddl: str, options: dict[str, str], columns: Columns) 
         ("payload BINARY", {"payload": "k"}, "there is no column 'k'"),
         ("payload BINARY", {"mode": "fast"}, "there is no mode 'fast'"),
         ("payload BINARY", {"stream": "a,b"}, "not one stream"),
-        ("payload BINARY", {"stream": ""}, "not one stream"),
+        ("payload BINARY", {"stream": ""}, "option stream is missing"),
+        ("payload BINARY", {"compression": "zstd"}, "there is no compression 'zstd'"),
         ("payload BINARY", {"inlineBytes": "9999999"}, "at most"),
         ("payload BINARY", {"lockTimeout": "soon"}, "no number"),
         ("payload BINARY", {"stagedTtl": "-1"}, "out of range"),
@@ -74,6 +75,12 @@ def test_columns_are_found(ddl: str, options: dict[str, str], columns: Columns) 
 def test_what_cannot_be_written_is_refused(ddl: str, options: dict[str, str], problem: str) -> None:
     with pytest.raises(InvalidArgument, match=problem):
         checked(ddl, **options)
+
+
+def test_who_inserts_into_all_columns_of_a_stream_is_told_how_sql_chooses_some() -> None:
+    with pytest.raises(InvalidArgument, match="no place for dlsn STRING") as refused:
+        checked("payload BINARY, dlsn STRING")
+    assert "the option columns 'payload'" in refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -111,7 +118,7 @@ def test_proxies_are_not_written_through() -> None:
 
 
 def test_options_become_settings_of_the_stream() -> None:
-    options = checked("payload BINARY", lockTimeout="1.5", createStream="false", compression="lz4", path="p")
+    options = checked("payload BINARY", lockTimeout="1.5", createStream="false", compression="LZ4", path="p")
     assert options.overrides == {"lock_timeout_s": 1.5, "create_if_missing": False, "compression": "lz4"}
     assert options.stream == "s"
 
