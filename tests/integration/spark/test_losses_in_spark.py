@@ -76,6 +76,9 @@ def test_a_damaged_cold_file_is_named_and_the_query_goes_on_when_it_is_back(
     assert "Bring the file back" in told["hint"]
     assert places(cluster, "damaged") == [(False, True), (True, True)]
 
+    file.unlink()
+    lenient = batch(spark, cluster, "damaged", columns="txid", failOnDataLoss="false")
+    assert [row.txid for row in lenient.collect()] == [*range(50, 100)]
     file.write_bytes(whole)
     assert txids(spark, cluster, "damaged") == [*range(100)]
     assert follow(spark, cluster, "damaged", tmp_path) == [*range(100)]

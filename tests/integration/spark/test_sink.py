@@ -1,5 +1,6 @@
 """Frames of a real Spark into streams: each batch once, as a whole, in order; and errors that its users understand."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from quire.spark import register
 from tests.integration.spark.lossy_sink import LossyDataSource
 from tests.support.spark.logs import FolderLog, folder_log
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -101,6 +103,9 @@ def test_what_cannot_be_written_is_refused_with_words_and_leaves_nothing(spark: 
         write(log, spark.range(3), "refused")
     with pytest.raises(Exception, match=r"no place for stream STRING(.|\n)*one stream"):
         write(log, one.selectExpr("value", "'a' AS stream"), "refused")
+    for slip, meant in (("lockTimout", "lockTimeout"), ("compresion", "compression"), ("topic", "stream")):
+        with pytest.raises(Exception, match=rf"there is no option '{slip.lower()}'(.|\n)*{meant}"):
+            write(log, one, "missing", **{slip: "1"})
     with pytest.raises(Exception, match=r"there is no stream 'missing'"):
         write(log, one, "missing", createStream="false")
     assert not log.exists("missing")
@@ -201,6 +206,46 @@ def test_a_query_goes_on_across_small_and_large_batches(spark: Any, log: FolderL
     counts = [segment.record_count for segment in log.info("mixed").segments]
     assert counts[:2] == [2, 40], "in a segment of its own: the writer for entries gave up the stream"
     assert log.nodes("mixed", "staged") == []
+
+
+@pytest.mark.extended
+def test_a_query_with_an_option_that_there_is_not_writes_nothing(spark: Any, log: FolderLog, tmp_path: Path) -> None:
+    query = Query(spark, log, tmp_path, "slip", lockTimout="5")
+    query.add("a")
+    with pytest.raises(Exception, match=r"there is no option 'locktimout'(.|\n)*Did you mean lockTimeout"):
+        query.run()
+    assert not log.exists("slip")
+
+
+def test_a_writer_that_waits_gets_the_stream_between_two_batches(spark: Any, log: FolderLog, tmp_path: Path) -> None:
+    """However fast they come. Method: a query without a pause, and a writer that opens the stream twice meanwhile."""
+    frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
+    writer = frame.selectExpr("CAST(value AS STRING) AS value").writeStream.format("quire")
+    writer = writer.option("uri", log.uri).option("stream", "shared").option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+
+    def runs_on(batches: int) -> None:
+        wanted = len(query.recentProgress) + batches
+
+        async def has_come() -> bool:
+            assert query.isActive, query.exception()
+            return len(query.recentProgress) >= wanted
+
+        asyncio.run(eventually(has_come, within_s=120, what="the query goes on"))
+
+    try:
+        for word in ("first", "second"):
+            runs_on(3)
+            log.append("shared", word.encode())
+        runs_on(3)
+    finally:
+        query.stop()
+    log.complete("shared")
+    found = log.payloads("shared")
+    values = [word for word in found if word.isdecimal()]
+    assert [word for word in found if not word.isdecimal()] == ["first", "second"]
+    assert sorted(values, key=int) == texts(len(values))
+    assert 0 < found.index("first") < found.index("second") < len(found) - 1
 
 
 @pytest.mark.extended

@@ -1,8 +1,6 @@
 """What a commit does in the process that Spark calls it in: a writer for small batches stays open, and for how long."""
 
 import asyncio
-import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,29 +85,6 @@ def test_a_writer_without_batches_gives_up_the_stream_and_the_next_batch_opens_a
         assert not commit(auto, number, rows(word)), "it is known by the node"
     log.append("idle", b"by another writer")
     assert log.payloads("idle") == ["a", "b", "c", "by another writer"]
-
-
-def test_a_writer_that_waits_gets_the_stream_between_two_batches(log: FolderLog) -> None:
-    """However fast they come: method: batches follow one another until it has it."""
-    inline, numbers = options(log, "shared", "inline"), itertools.count()
-    assert commit(inline, next(numbers), rows("batch"))
-    done = threading.Event()
-
-    def append() -> None:
-        try:
-            log.append("shared", b"by another writer")
-        finally:
-            done.set()
-
-    other = threading.Thread(target=append)
-    other.start()
-    while not done.is_set():
-        assert commit(inline, next(numbers), rows("batch"))
-    other.join()
-    last = next(numbers)
-    assert commit(inline, last, rows("batch"))
-    close_writers()
-    assert sorted(log.payloads("shared")) == [*["batch"] * (last + 1), "by another writer"]
 
 
 async def on_loop(log: FolderLog, what: Any) -> bool:

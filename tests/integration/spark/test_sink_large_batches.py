@@ -47,14 +47,24 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[FolderLog]:
 
 
 def test_five_hundred_tasks_are_one_batch(spark: Any, log: FolderLog) -> None:
+    """A run in which a task fails puts nothing into the stream, the next one all, and one after that nothing more."""
     register(spark)
-    frame = spark.range(0, 2_000, 1, 500).selectExpr("CAST(id AS STRING) AS value")
-    writing = frame.write.format("quire").option("uri", log.uri).option("stream", "wide").mode("append")
-    writing.option("mode", "staged").option("txnId", "all").save()
-    assert log.payloads("wide") == [str(number) for number in range(2_000)]
+    frame = spark.range(5_000).repartition(500)
+
+    def write(payload: str) -> None:
+        writing = frame.selectExpr(f"{payload} AS payload").write.format("quire").mode("append")
+        writing.option("uri", log.uri).option("stream", "wide").option("mode", "staged").option("txnId", "all").save()
+
+    with pytest.raises(Exception, match="the last row"):
+        write("IF(id = 4999, raise_error('the last row'), CAST(id AS STRING))")
+    assert log.payloads("wide") == []
+    write("CAST(id AS STRING)")
     segments = log.info("wide").segments
-    assert sum(segment.record_count or 0 for segment in segments) == 2_000
+    assert len(log.stamps("wide")) == 1, "the nodes of all segments were made in one transaction"
     assert len(segments) <= 32 or len(segments) == 500, "few, or as they were where they fit"
+    write("CAST(id AS STRING)")
+    assert log.info("wide").segments == segments
+    assert sorted(log.payloads("wide"), key=int) == [str(number) for number in range(5_000)]
     assert log.nothing_is_left("wide")
 
 

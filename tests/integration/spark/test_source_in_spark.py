@@ -213,6 +213,17 @@ def test_mistakes_are_told_in_one_sentence_and_a_hint(spark: Any, cluster: Local
     mistakes: list[tuple[Callable[[], Any], str, str]] = [
         (lambda: batch(spark, cluster, "nope").count(), "there is no stream 'nope'", "quire stream list"),
         (lambda: batch(spark, cluster, "paid", start="soon").count(), "option start: 'soon' is no position", "3:17:0"),
+        (lambda: batch(spark, cluster, "paid", endingOffsets="latest"), "one of Kafka's", "Use end"),
+        (
+            lambda: reading(spark.readStream, cluster, "paid", maxOffsetsPerTrigger="9").load(),
+            "one of Kafka's",
+            "Use maxRecordsPerTrigger",
+        ),
+        (
+            lambda: reading(spark.readStream, cluster, "paid", failOnDataLos="false").load(),
+            "there is no option 'failondatalos'",
+            "Did you mean failOnDataLoss?",
+        ),
         (
             lambda: reading(spark.read, cluster, "paid").schema("payload STRING").load().count(),
             "column 'payload' of a stream is BINARY, and not STRING",

@@ -9,7 +9,7 @@ from quire.codec.stream.records import LogRecord
 from quire.codec.stream_metadata.sinks import SinkBatch
 from quire.spark.client_cache import Access, borrowed
 from quire.stream.info import StreamInfo
-from quire.stream.staging import sweep
+from quire.stream.staging import some_at_once, sweep
 from quire.stream.staging_commit import commit_staged
 
 
@@ -45,6 +45,19 @@ class FolderLog:
                 await writer.append(payload)
 
         self.access.run(append())
+
+    def stamps(self, stream: str) -> set[tuple[int, int | None]]:
+        """What the metadata store noted beside the nodes of segments: one for each transaction that made some.
+
+        That is etcd's revision, or ZooKeeper's time, in milliseconds.
+        """
+        context, names = self.access.namespace.context, self.nodes(stream, "ledgers")
+
+        async def stamped(name: str) -> tuple[int, int | None]:
+            stat = (await context.store.get(context.paths(stream).segment(name))).stat
+            return stat.version, stat.created_ms
+
+        return set(self.access.run(some_at_once(stamped, names)))
 
     def complete(self, stream: str) -> None:
         """Own the stream for a moment, as the next writer would: what the one before left open is completed."""
