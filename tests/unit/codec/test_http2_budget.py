@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.codec.http2 import ENHANCE_YOUR_CALM, Http2Violation
-from quire.codec.http2_budget import BURST, PER_DATA_FRAME, PER_S, FrameBudget
+from quire.codec.http2_budget import BURST, PER_EXCHANGE, PER_S, FrameBudget
 
 
 def spent(budget: FrameBudget, now_s: float, **options: int) -> int:
     """How many frames are paid before one is not."""
-    options.setdefault("data_frames_sent", 0)
-    for count in range(2 * PER_DATA_FRAME * BURST):
+    options.setdefault("exchanges", 0)
+    for count in range(2 * PER_EXCHANGE * BURST):
         try:
             budget.spend(now_s, **options)
         except Http2Violation as violation:
@@ -26,9 +26,9 @@ def test_a_flood_ends_after_its_first_burst_and_time_gives_a_little_back() -> No
     assert spent(budget, 9_999.0) == BURST
 
 
-def test_frames_of_data_that_we_sent_pay_for_as_many_answers_whenever_those_come() -> None:
+def test_calls_and_frames_of_data_pay_for_as_many_answers_whenever_those_come() -> None:
     """A client that reads a million small messages and then makes room for each of them is an honest one."""
-    assert spent(FrameBudget(), 0.0, data_frames_sent=BURST) == BURST + BURST * PER_DATA_FRAME
+    assert spent(FrameBudget(), 0.0, exchanges=BURST) == BURST + BURST * PER_EXCHANGE
 
 
 def test_frames_that_make_us_look_at_all_calls_cost_more_with_more_of_them() -> None:
@@ -37,14 +37,14 @@ def test_frames_that_make_us_look_at_all_calls_cost_more_with_more_of_them() -> 
 
 
 @given(st.lists(st.tuples(st.floats(0, 3_600), st.integers(0, 3), st.integers(0, 2_000)), max_size=200))
-def test_work_beyond_the_burst_is_bounded_by_time_and_by_data(steps: list[tuple[float, int, int]]) -> None:
+def test_work_beyond_the_burst_is_bounded_by_time_and_by_exchanges(steps: list[tuple[float, int, int]]) -> None:
     """WorkIsBounded."""
-    budget, now_s, sent, work = FrameBudget(), 0.0, 0, 0
+    budget, now_s, exchanges, work = FrameBudget(), 0.0, 0, 0
     for after_s, more, calls in steps:
-        now_s, sent = now_s + after_s, sent + more
+        now_s, exchanges = now_s + after_s, exchanges + more
         try:
-            budget.spend(now_s, data_frames_sent=sent, calls=calls)
+            budget.spend(now_s, exchanges=exchanges, calls=calls)
         except Http2Violation:
             continue
         work += 1 + calls // 8
-    assert work <= BURST + PER_S * now_s + PER_DATA_FRAME * sent
+    assert work <= BURST + PER_S * now_s + PER_EXCHANGE * exchanges

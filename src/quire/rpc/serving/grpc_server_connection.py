@@ -165,6 +165,7 @@ class ServerConnection(Http2Connection):
             self.write_control(http2.number_frame(http2.RST_STREAM, call_id, http2.REFUSED_STREAM))
             return
         call = self.calls[call_id] = Call(self, call_id)
+        self.exchanges += 1
         if ends:
             call.is_read_out = True
         else:

@@ -57,7 +57,8 @@ class Http2Connection(asyncio.Protocol):
         self._window_out = http2.WINDOW_BYTES
         self._window_in = http2.WINDOW_BYTES
         self._out: list[bytes | memoryview] = []
-        self._out_bytes = self._unread_control_bytes = self._data_frames_sent = 0
+        self._out_bytes = self._unread_control_bytes = 0
+        self.exchanges = 0  # Calls that the other end opened, and frames of data that it was sent.
         self._budget = FrameBudget()
         self._is_flushing = self._is_full = False
         self._waiting: dict[Call, None] = {}  # Calls with something to send, and room for it in their own window.
@@ -293,7 +294,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _spend(self, *, calls: int = 0) -> None:
         """A frame came that carries no message. BoundedWork."""
-        self._budget.spend(self._last_heard_s, data_frames_sent=self._data_frames_sent, calls=calls)
+        self._budget.spend(self._last_heard_s, exchanges=self.exchanges, calls=calls)
 
     def _on_header_block(self, call_id: int, flags: int, block: bytearray, *, has_ended: bool) -> None:
         if len(block) > 2 * _HEADER_BYTES_MAX:
@@ -400,7 +401,7 @@ class Http2Connection(asyncio.Protocol):
             return False
         call.window_out -= size
         self._window_out -= size
-        self._data_frames_sent += 1
+        self.exchanges += 1
         call.sent_end = end
         self._out.append(http2.message_header(call.id, len(message), end_stream=end))
         self._out_bytes += size
@@ -431,7 +432,7 @@ class Http2Connection(asyncio.Protocol):
             part, rest = unsent[:size], unsent[size:]
             call.window_out -= size
             self._window_out -= size
-            self._data_frames_sent += 1
+            self.exchanges += 1
             self.write(http2.data_header(call.id, size, end_stream=call.sent_end and not rest))
             self.write(part)
             if rest:
