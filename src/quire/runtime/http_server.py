@@ -17,9 +17,10 @@ server waiting most (`_Crowd`). So connections that say little, or nothing, do n
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from importlib import import_module
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from quire.runtime.descriptors import is_reserved, raise_limit
@@ -36,6 +37,7 @@ STOP_TIMEOUT_S: Final = 1  # For requests that are under way when the server is 
 
 _PATIENCE_S: Final = 1.0
 _SLOW_BYTES_PER_S: Final = 64 << 10
+_RANKED_FOR_S: Final = 0.05
 _UVICORN: Final = "quire.http.uvicorn"  # Where uvicorn logs. It writes a warning for each request that is no HTTP.
 _log = logger("http")
 
@@ -161,31 +163,64 @@ async def _listen(host: str, port: int) -> socket.socket:
 
 
 class _Crowd:
-    """All connections of a server, and which of them goes when there are too many."""
+    """All connections of a server, and which of them goes when there are too many.
+
+    To look at all of them takes a millisecond or two, and strangers may come faster than that: so who keeps the server
+    waiting most is found out for many at once, and counts for a moment.
+    """
 
     def __init__(self, connections_max: int, name: str) -> None:
         self._connections_max, self._name = connections_max, name
         self.given_up = 0
+        self._leaving = 0  # Of these so many are not gone yet.
+        self._ranked: list[tuple[_Waiting, _Connection]] = []  # Who goes first is last.
+        self._ranked_s = 0.0
         self._tell = Seldom(_log.warning, "http.crowded")
         self.tell_malformed = Seldom(_log.warning, "http.malformed")
 
-    def on_new(self, connections: "Iterable[_Connection]", now_s: float) -> None:
+    def on_new(self, connections: "Set[_Connection]", now_s: float) -> None:
         """One more has come. Those whose clients are slow go first, and among them those that are idle last."""
-        held = [each for each in connections if not each.is_given_up]
-        if len(held) <= self._connections_max:
+        held = len(connections) - self._leaving
+        if held <= self._connections_max:
             return
-        waiting = [(state, each) for each in held if (state := each.waiting(now_s)) is not None]
-        _, last = min(waiting, key=lambda found: found[0])  # The new one is among them.
+        last = self._next(connections, now_s)
         self.given_up += 1
-        self._tell(now_s, server=self._name, client=last.client, connections=len(held))
+        self._leaving += 1
+        self._tell(now_s, server=self._name, client=last.client, connections=held)
         last.give_up()
+
+    def on_lost(self, connection: "_Connection") -> None:
+        self._leaving -= connection.is_given_up
+
+    def _next(self, connections: "Set[_Connection]", now_s: float) -> "_Connection":
+        """Who goes. Whoever has said something since is not meant any more, and before a quick client goes all are
+        looked at again: one that is not may have come."""
+        if now_s > self._ranked_s + _RANKED_FOR_S:
+            self._ranked.clear()
+        while self._ranked:
+            before, each = self._ranked.pop()
+            is_quick = before[:2] == (True, True)
+            if not is_quick and each in connections and _same(each.waiting(now_s), before):
+                return each
+        held = [each for each in connections if not each.is_given_up]
+        waiting = [(state, each) for each in held if (state := each.waiting(now_s)) is not None]
+        self._ranked, self._ranked_s = sorted(waiting, key=itemgetter(0), reverse=True), now_s
+        return self._ranked.pop()[1]  # The new one is among them.
+
+
+_Waiting = tuple[bool, bool, float]  # Whether it is quick, whether it is idle, and since when it keeps us waiting.
+
+
+def _same(now: _Waiting | None, before: _Waiting) -> bool:
+    """Whether a client has done nothing meanwhile, though it may have become slow by that."""
+    return now is not None and now[1:] == before[1:]
 
 
 class _Connection(Protocol):
     client: tuple[str, int] | None
     is_given_up: bool
 
-    def waiting(self, now_s: float) -> tuple[bool, bool, float] | None:
+    def waiting(self, now_s: float) -> "_Waiting | None":
         """Nothing if it is not the client that we wait for. Otherwise the lower, the sooner it goes."""
         ...
 
@@ -220,6 +255,10 @@ def _embedded(
             else:
                 crowd.on_new(self.connections, self.loop.time())
 
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            crowd.on_lost(self)
+
         def data_received(self, data: bytes) -> None:
             now_s = self.loop.time()
             if self.is_idle:
@@ -243,7 +282,7 @@ def _embedded(
         def is_idle(self) -> bool:
             return self.timeout_keep_alive_task is not None
 
-        def waiting(self, now_s: float) -> tuple[bool, bool, float] | None:
+        def waiting(self, now_s: float) -> _Waiting | None:
             cycle = self.cycle
             is_asked = cycle is not None and not cycle.response_complete and (not cycle.more_body or bool(cycle.body))
             if is_asked and not self.flow.write_paused:
