@@ -37,7 +37,6 @@ STOP_TIMEOUT_S: Final = 1  # For requests that are under way when the server is 
 
 _PATIENCE_S: Final = 1.0
 _SLOW_BYTES_PER_S: Final = 64 << 10
-_RANKED_FOR_S: Final = 0.05
 _UVICORN: Final = "quire.http.uvicorn"  # Where uvicorn logs. It writes a warning for each request that is no HTTP.
 _log = logger("http")
 
@@ -166,7 +165,7 @@ class _Crowd:
     """All connections of a server, and which of them goes when there are too many.
 
     To look at all of them takes a millisecond or two, and strangers may come faster than that: so who keeps the server
-    waiting most is found out for many at once, and counts for a moment.
+    waiting most is found out for many at once, and counts for as long as nobody who came since can be slow.
     """
 
     def __init__(self, connections_max: int, name: str) -> None:
@@ -195,7 +194,7 @@ class _Crowd:
     def _next(self, connections: "Set[_Connection]", now_s: float) -> "_Connection":
         """Who goes. Whoever has said something since is not meant any more, and before a quick client goes all are
         looked at again: one that is not may have come."""
-        if now_s > self._ranked_s + _RANKED_FOR_S:
+        if now_s > self._ranked_s + _PATIENCE_S:
             self._ranked.clear()
         while self._ranked:
             before, each = self._ranked.pop()
