@@ -54,6 +54,7 @@ def test_promises_are_kept(name: str, seeds: range) -> None:
         ("streams/lost_answers", 1029),  # As a closing writer began a segment, its ledger was closed by two at once.
         ("cold/lost_answers", 5),  # A ledger that was being filled was taken for a leftover, and the restore failed.
         ("cold/truncation", 26),  # One dropped a segment while another one restored that before it: a gap in the hot.
+        ("cold/truncation", 274),  # A purge that was stopped had deleted a file, and nothing could be restored.
         ("serving/everything", 159),  # A proxy that was shut out of an idle stream, and asked to seal it, kept it.
         ("serving/balance", 118),  # A proxy was killed while it gave a stream up; and two lives of it were listed.
     ],

@@ -231,6 +231,7 @@ async def restore_segments(
     """Make cold segments hot again, from the newest back to `first`, or all. Returns which ones were.
 
     Whoever knows nothing of cold storage can read them then. Files and nodes stay, so that they can be dropped again.
+    Truncated segments stay cold: nobody reads them, and a purge that was stopped may have deleted their files.
     May be called again after any error; segments that were restored stay. Raises `NoSuchStream`, `DamagedColdFile`,
     `ColdUnavailable`, `NotEnoughBookies`, `VersionConflict` if others are at it all the time, and what writing raises.
     """
@@ -239,7 +240,11 @@ async def restore_segments(
     races = 0
     while True:
         chain = await nodes.whole_chain()
-        only_cold = [placed.cold for placed in chain if placed.hot is None and placed.cold is not None]
+        only_cold = [
+            placed.cold
+            for placed in chain
+            if placed.hot is None and placed.cold is not None and not placed.stored.segment.is_truncated
+        ]
         if not only_cold or (first is not None and only_cold[-1].cold.lssn < first):
             return restored
         newest = only_cold[-1]

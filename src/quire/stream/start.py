@@ -139,8 +139,17 @@ class Places:
             return left_of_purged(at, first=first, first_ever=self._first_ever)
         located = await self._located(at.lssn)
         left = left_of(located.segment if isinstance(located, ColdSegment) else located, at)
-        if left.has_gap and not await self._has_records(located, at, left.at):
-            return Left(left.at, has_gap=False)
+        if left.has_gap:
+            try:
+                if not await self._has_records(located, at, left.at):
+                    return Left(left.at, has_gap=False)
+            except (NoSuchLedger, DamagedColdFile) as error:
+                if isinstance(error, DamagedColdFile) and not error.facts.get("is_missing"):
+                    raise
+                await self._index.refresh()
+                if await self._located(at.lssn) != located:
+                    raise _MovedError from error
+                return left  # A purge of it was stopped: there may have been records.
         return left
 
     async def _has_records(self, segment: Segment | ColdSegment, begin: DLSN, end: DLSN) -> bool:

@@ -138,6 +138,7 @@ def test_cold_storage_that_does_not_answer_is_told_and_the_rest_is_checked(
         async def move_and_lose(namespace: Namespace) -> None:
             moved, lost = await archived(namespace, root, "moved", "lost")
             nodes = ColdNodes(namespace.context.store, namespace.context.paths("moved"))
+            await nodes.same.know()
             for placed in moved:
                 assert placed.cold is not None
                 file = replace(placed.cold.cold.file, root=away)

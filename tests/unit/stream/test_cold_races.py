@@ -221,10 +221,10 @@ def test_what_others_hid_stays_hidden_when_the_segment_that_tells_so_moves() -> 
         assert await world.drop() == [3, 4]
         assert await world.read(15) == world.stream.records
         assert [each.stored.segment.is_truncated for each in await world.chain()] == [True, True, False, False, False]
-        await restore_segments(world.context, "s", settings=world.settings)
+        assert await restore_segments(world.context, "s", settings=world.settings) == [4, 3]
         assert await world.read(15) == world.stream.records
         hot = await StreamNodes(world.context.store, world.stream.paths).all_segments()
-        assert [each.segment.is_truncated for each in hot] == [True, True, False, False, False]
+        assert [each.segment.is_truncated for each in hot] == [False, False, False], "what is hidden stays cold"
 
     on_cold_stream(check)
 
