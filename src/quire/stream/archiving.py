@@ -24,7 +24,7 @@ from quire.codec.cold import ColdSegment
 from quire.codec.stream.entries import decode_entry
 from quire.codec.stream.records import CONTROL, END_OF_STREAM
 from quire.codec.stream_metadata.names import stream_name
-from quire.codec.stream_metadata.segment import UNASSIGNED_LSSN, Segment, lssn_of_name
+from quire.codec.stream_metadata.segment import UNASSIGNED_LSSN, Segment
 from quire.cold.parquet_rows import Rows
 from quire.cold.parquet_writer import GROUP_BYTES, SegmentFile
 from quire.cold.store import ColdStore
@@ -124,8 +124,9 @@ async def _check_known(context: StreamContext, stream: str, store: ColdStore) ->
     if not names:
         return
     try:
-        file = (await read_cold(context.store, paths, names[max(names)])).cold.file
-        if file.root == store.root:
+        newest = (await read_cold(context.store, paths, names[max(names)])).cold
+        file = newest.file
+        if file.root == store.root and not newest.segment.is_truncated:  # Then a purge may have deleted it.
             await store.size(file.name)
     except NoSuchNode:
         pass  # Purged a moment ago.
@@ -239,12 +240,10 @@ async def _discard(context: StreamContext, cold: ColdSegment, *, lost_answer: bo
 
 async def _hot(nodes: StreamNodes, segment: Segment) -> StoredSegment | None:
     """The node of a segment, if it is still the one that was archived. It may have been truncated since."""
-    names = [name for name in await nodes.segment_names() if lssn_of_name(name) in (None, segment.lssn)]
-    for stored in await nodes.segments(names):
-        same = stored.segment.lssn == segment.lssn and stored.segment.ledger_id == segment.ledger_id
-        if same and stored.segment.completion == segment.completion:
-            return stored
-    return None
+    stored = await nodes.numbered(segment.lssn)
+    if stored is None or stored.segment.ledger_id != segment.ledger_id:
+        return None
+    return stored if stored.segment.completion == segment.completion else None
 
 
 # --- All of it

@@ -124,7 +124,7 @@ async def drop_hot(
         await settle_sinks(context, nodes.same, settings.password, through=chosen[-1].stored.segment.lssn)
     for placed in chosen:
         assert placed.cold is not None
-        if placed.stored.segment.is_truncated:
+        if placed.stored.segment.is_truncated or placed.cold.cold.segment.is_truncated:
             break  # It goes for ever when the stream is purged: see `Retention`.
         lssn = placed.stored.segment.lssn
         try:
@@ -237,28 +237,27 @@ async def restore_segments(
     """
     nodes = ColdNodes(context.store, context.paths(stream_name(stream)))
     restored: list[Lssn] = []
-    races = 0
-    while True:
-        chain = await nodes.whole_chain()
+    for _ in range(_RACES_MAX):
         only_cold = [
             placed.cold
-            for placed in chain
+            for placed in await nodes.whole_chain()
             if placed.hot is None and placed.cold is not None and not placed.stored.segment.is_truncated
         ]
-        if not only_cold or (first is not None and only_cold[-1].cold.lssn < first):
+        for cold in reversed(only_cold):
+            lssn = cold.cold.lssn
+            if first is not None and lssn < first:
+                return restored
+            if not await _restore(context, stream, nodes, cold, settings):
+                break
+            restored.append(lssn)
+        else:
             return restored
-        newest = only_cold[-1]
-        if await _restore(context, stream, nodes, newest, settings):
-            restored.append(newest.cold.lssn)
-            continue
-        races += 1
-        if races == _RACES_MAX:
-            raise VersionConflict(
-                f"segment {newest.cold.lssn} of stream {stream!r} is changed by others while it is restored",
-                hint="Let one of them restore or drop segments at a time, then call it again.",
-                stream=stream,
-                lssn=newest.cold.lssn,
-            )
+    raise VersionConflict(
+        f"segment {lssn} of stream {stream!r} is changed by others while it is restored",
+        hint="Let one of them restore or drop segments at a time, then call it again.",
+        stream=stream,
+        lssn=lssn,
+    )
 
 
 async def _restore(
@@ -299,16 +298,15 @@ async def _restore(
 
 async def _publish(context: StreamContext, nodes: ColdNodes, noted: StoredCold, ledger: LedgerId) -> bool:
     async def attempt(_: object) -> bool:
-        chain = {placed.stored.segment.lssn: placed for placed in await nodes.whole_chain()}
-        now = chain.get(noted.cold.lssn)
-        if now is not None and now.hot is not None:
-            return now.hot.segment.ledger_id == ledger
-        after = chain.get(Lssn(noted.cold.lssn + 1))
-        if now is None or now.cold is None or now.cold.version != noted.version:
-            return False  # Claimed: whoever did that deletes the ledger.
-        if after is None or after.hot is None:
+        now = await nodes.read_again(noted)
+        if now is None:
+            return False  # Purged.
+        if now.version != noted.version:  # By us, if an answer was lost; else whoever did that deletes the ledger.
+            return now.cold.is_hot and now.cold.segment.ledger_id == ledger
+        after = await nodes.hot(Lssn(noted.cold.lssn + 1))
+        if after is None:
             return False  # Dropped meanwhile: it has to be restored first.
-        await nodes.restore(now.cold, ledger, after=after.hot)
+        await nodes.restore(now, ledger, after=after)
         return True
 
     is_ours = await settle(context.store, attempt, races=RACES, shown=f"segment {noted.cold.lssn}")

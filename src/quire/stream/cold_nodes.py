@@ -127,6 +127,14 @@ class ColdNodes:
         except NoSuchNode:
             return None
 
+    async def read_again(self, stored: StoredCold) -> StoredCold | None:
+        """What a node says now, if it is there."""
+        return await self._read(stored.name)
+
+    async def hot(self, lssn: Lssn) -> StoredSegment | None:
+        """The segment of this number, if it is hot."""
+        return await self._nodes.numbered(lssn)
+
     async def whole_chain(self) -> list[Placed]:
         """All segments that are left, hot and cold. Raises `NoSuchStream`, `DamagedMetadata`."""
         for _ in range(_RACES_MAX):
@@ -192,7 +200,8 @@ class ColdNodes:
         """The ledger, which has all of it, makes the segment hot again. `after` is the first one that is, and was not
         truncated since it was read: else what is restored would be, too.
         """
-        segment = replace(cold.cold.segment, ledger_id=ledger)
+        stored = _hidden(cold) if hides_all_before(after.segment) else cold
+        segment = replace(stored.cold.segment, ledger_id=ledger)
         restored = replace(cold.cold, segment=segment, is_hot=True, ledger_left=None)
         await self.same.transaction(
             Create(self._paths.segment(segment_name(segment)), encode_segment(segment)),

@@ -109,6 +109,11 @@ class StreamNodes:
         """The oldest segments, at most so many. Those with names of old writers count as the oldest."""
         return await self._consistent(lambda names: sorted(names, key=lambda name: lssn_of_name(name) or 0)[:count])
 
+    async def numbered(self, lssn: Lssn) -> StoredSegment | None:
+        """The segment of this number, if there is one."""
+        found = await self._consistent(lambda names: [name for name in names if lssn_of_name(name) in (None, lssn)])
+        return next((stored for stored in found if stored.segment.lssn == lssn), None)
+
     async def _consistent(self, choose: Callable[[tuple[str, ...]], Iterable[str]]) -> list[StoredSegment]:
         """A segment may be completed between the listing and the look: then look again."""
         for _ in range(_RACES_MAX):

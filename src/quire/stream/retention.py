@@ -6,6 +6,7 @@ both begin at the oldest one, hot or cold.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from quire.codec.stream_metadata.segment import Segment
@@ -158,8 +159,9 @@ class Retention:
                 continue  # Somebody else deleted it.
             if placed.cold is not None:
                 try:
-                    # Whoever is about to restore it cannot do so any more.
-                    claimed = await self._cold_nodes.rewrite(placed.cold, placed.cold.cold)
+                    # Nobody restores it any more; and if this is stopped, nobody looks for what is deleted.
+                    doomed_cold = replace(placed.cold.cold, segment=placed.cold.cold.segment.truncated())
+                    claimed = await self._cold_nodes.rewrite(placed.cold, doomed_cold)
                 except (VersionConflict, NoSuchNode):
                     return await self._delete(await self._cold_nodes.whole_chain(), doomed)  # It moved.
                 await _delete_cold(self._context, claimed)

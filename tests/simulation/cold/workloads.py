@@ -23,5 +23,5 @@ WORKLOADS = workloads(
     seeds=32,
     seeds_long=2_000,
     time_limit_s=900.0,
-    step_limit=300_000,
+    step_limit=1_000_000,
 )

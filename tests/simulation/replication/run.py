@@ -10,6 +10,7 @@ from tests.simulation.ledgers.clients import tail, write_ledger
 from tests.support.simulation.faults import damage_logs, delay_writes, slow_links, trouble, wreak
 from tests.support.simulation.ledgers import Plan
 from tests.support.simulation.repairs import HOSTS, RepairWorld
+from tests.support.simulation.world import name_of
 
 TAIL_PAUSE_S = 0.8
 
@@ -103,8 +104,10 @@ async def _lose_one(world: RepairWorld, plan: RepairPlan) -> None:
 
 
 async def lose(world: RepairWorld, plan: RepairPlan) -> None:
-    victim = world.rng.choice(world.alive)
-    if world.rng.random() < plan.damage_chance:
+    # A damaged bookie that serves may stay down the next time: then what it was given since is lost, too.
+    damaged = [bookie for bookie in world.bookies if name_of(bookie) in world.damaged]
+    victim = world.rng.choice(damaged or world.alive)
+    if not damaged and world.rng.random() < plan.damage_chance:
         damage_logs(world, victim)
         world.events["damaged"] += 1
     else:

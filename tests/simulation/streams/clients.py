@@ -49,10 +49,12 @@ async def write(world: StreamWorld, name: str) -> None:
 async def own(world: StreamWorld, name: str, context: StreamContext, *, write_lock: bool) -> bool:
     """Own the stream once. Returns whether it can be owned again."""
     settings, handle = world.settings(write_lock=write_lock), world.history.on_opening()
+    begun_in = context.store.session
     session: SessionId | None = None  # Once the stream is open.
 
     def is_owner() -> bool:
-        return context.store.session == session and world.tree.is_alive(session)
+        """Whether the lock is certainly held: that may have been taken, and lost, before the stream was open."""
+        return begun_in == session == context.store.session and world.tree.is_alive(session)
 
     try:
         async with open_stream_writer(context, STREAM, settings) as writer:

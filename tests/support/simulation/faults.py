@@ -164,6 +164,7 @@ def damage_logs(world: World[Any], bookie: SimBookie) -> None:
     """Flip bits all over what a bookie has in its entry logs."""
     disk, rng = bookie.host.disk, world.rng
     world.lost.add(name_of(bookie))
+    world.damaged.add(name_of(bookie))
     for path, size in disk.sizes("/data/entries").items():
         for offset in range(rng.randrange(100), size, 40):
             disk.flip_bit(path, offset)

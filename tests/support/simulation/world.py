@@ -64,6 +64,7 @@ class World(Generic[PlanT]):
         self.quorum = sim.rng.choice(plan.quorums) if plan.quorums else Quorum(3, 3, 2)
         self.bookies = [self._bookie(f"b{number}") for number in range(plan.bookies)]
         self.lost: set[BookieId] = set()  # Their disks were exchanged, or have damage.
+        self.damaged: set[BookieId] = set()  # Of these: they may serve, or find out when they are started again.
         self.events: Counter[str] = Counter()
         self.waiting: set[tuple[int, bytes]] = set()  # Appends that were not answered yet.
         self.over = asyncio.Event()  # Everything was repaired: nobody has an excuse any more.
@@ -197,6 +198,7 @@ class World(Generic[PlanT]):
     async def wipe(self, bookie: SimBookie) -> None:
         """Exchange the disk of a bookie. It must notice, and stay down."""
         self.lost.add(name_of(bookie))
+        self.damaged.discard(name_of(bookie))
         await self.crash(bookie, power_loss=True)
         bookie.wipe()
         self.events["wiped"] += 1
