@@ -11,7 +11,7 @@ from tests.support.streams.archive import ROOT, ColdWorld, on_cold_stream
 from tests.support.streams.reading import take
 
 from quire.codec.stream_metadata.segment import encode_segment
-from quire.errors import PositionTruncated
+from quire.errors import MetadataUnavailable, PositionTruncated
 from quire.metadata import ANY_VERSION
 from quire.protocol.segments import truncate
 from quire.stream import cold_moves
@@ -269,5 +269,33 @@ def test_a_segment_that_is_purged_while_it_is_dropped_is_no_damage(keep_bytes: i
         await world.drop()
         assert await world.where() == {2: "cold", 3: "both"}
         assert await world.read(6) == world.stream.records[3:]
+
+    on_cold_stream(check)
+
+
+# --- A purge that is stopped
+
+
+def test_a_purge_that_was_stopped_behind_a_file_keeps_nobody_from_going_on() -> None:
+    async def stop(*_: object) -> None:
+        raise MetadataUnavailable("stopped")
+
+    async def check(world: ColdWorld) -> None:
+        await world.stream.fill(3, 3, 3)
+        await world.archive_and_drop(before=3)
+        written = list(world.stream.records)
+        purge = Retention(world.context, StreamNodes(world.context.store, world.stream.paths))
+        with patch.object(ColdNodes, "forget", stop), pytest.raises(MetadataUnavailable):
+            await purge.purge_below(written[3].txid + 1)
+        assert len(world.objects) == 2
+        with pytest.raises(PositionTruncated):
+            await world.read(1, start=INITIAL_DLSN)
+        assert await world.read(6, skip_truncated=True) == written[3:]
+        await world.stream.fill(3)
+        await world.archive()
+        assert await restore_segments(world.context, "s", settings=world.settings) == [2]
+        assert await world.drop(before=4) == [2, 3]
+        await purge.purge_truncated()
+        assert min(await world.where()) == 2
 
     on_cold_stream(check)
