@@ -16,10 +16,10 @@ from typing import Protocol
 from benchmarks.ledger.figures import Case, LatencyRow, Round, ThroughputRow, Work, latency_rows, throughput_rows
 from benchmarks.processes import BookieProcess, running_bookie
 from quire.errors import QuireError
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import init_cluster, open_store, parse_uri
 from quire.rpc import ChannelSettings
 from quire.runtime import real_runtime

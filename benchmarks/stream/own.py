@@ -13,7 +13,7 @@ from benchmarks.processes import BookieProcess, running_bookie
 from benchmarks.stream.figures import Delivery, StreamCase
 from benchmarks.stream.turns import OPENING_MAX, WINDOW_BYTES_MAX, Load, StreamBench, StreamSide
 from quire.errors import QuireError
-from quire.ledger.pool import PoolSettings
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import attach_cluster, open_store, parse_uri
 from quire.rpc import ChannelSettings

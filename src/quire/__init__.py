@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from quire.client import Client, connect, ledgers
     from quire.codec.stream.records import LogRecord
     from quire.ledger.client import LedgerClient
-    from quire.ledger.reader import LedgerEntry, LedgerReader
+    from quire.ledger.reading.reader import LedgerEntry, LedgerReader
     from quire.ledger.settings import LedgerSettings
-    from quire.ledger.writer import LedgerWriter
+    from quire.ledger.writing.writer import LedgerWriter
     from quire.stream.client_api import StreamWriter
     from quire.stream.info import StreamInfo
     from quire.stream.reader import StreamReader
@@ -55,10 +55,10 @@ _HOMES = {
     "DLSN": "quire.types:DLSN",
     "Client": "quire.client:Client",
     "LedgerClient": "quire.ledger.client:LedgerClient",
-    "LedgerEntry": "quire.ledger.reader:LedgerEntry",
-    "LedgerReader": "quire.ledger.reader:LedgerReader",
+    "LedgerEntry": "quire.ledger.reading.reader:LedgerEntry",
+    "LedgerReader": "quire.ledger.reading.reader:LedgerReader",
     "LedgerSettings": "quire.ledger.settings:LedgerSettings",
-    "LedgerWriter": "quire.ledger.writer:LedgerWriter",
+    "LedgerWriter": "quire.ledger.writing.writer:LedgerWriter",
     "LogRecord": "quire.codec.stream.records:LogRecord",
     "StreamInfo": "quire.stream.info:StreamInfo",
     "StreamReader": "quire.stream.reader:StreamReader",

@@ -18,9 +18,9 @@ from typing import Final
 
 from quire.cold import ColdStores
 from quire.errors import InvalidArgument, InvalidUri
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.placing import PlacementSettings, PolicyName
-from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
 from quire.protocol.placement import Placement

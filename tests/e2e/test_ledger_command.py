@@ -20,9 +20,9 @@ from tests.support.waiting import eventually
 
 import quire
 from quire.errors import LedgerFenced, NoSuchLedger, NotEnoughBookies
-from quire.ledger.health import HealthSettings
-from quire.ledger.placing import PlacementSettings
-from quire.ledger.pool import PoolSettings
+from quire.ledger.bookies.health import HealthSettings
+from quire.ledger.bookies.placing import PlacementSettings
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 
 

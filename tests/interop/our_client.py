@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import TypeVar
 
 from quire.errors import LedgerFenced
-from quire.ledger.advanced import AdvancedWriter
 from quire.ledger.client import LedgerClient
 from quire.ledger.settings import LedgerSettings
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.advanced import AdvancedWriter
+from quire.ledger.writing.writer import LedgerWriter
 from tests.interop.ledger_client import Entry, Payloads, Secret
 from tests.support.waiting import at_a_random_moment, eventually
 

@@ -20,7 +20,7 @@ from quire.codec.stream_metadata.tree import (
     encode_max_txid,
 )
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import MetadataStore, open_store
 from quire.metadata.driver import ANY_VERSION, Create, Delete, Op, Set
 from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId

@@ -9,7 +9,7 @@ import pytest
 
 from quire.codec.underreplication import encode_lock, lock_path
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import ANY_VERSION, Cluster, open_cluster
 from quire.metadata.underreplication import Underreplication
 from quire.replication.autorecovery import open_autorecovery

@@ -3,7 +3,7 @@
 import asyncio
 
 from quire.ledger.client import open_ledgers
-from quire.ledger.reader import LedgerEntry
+from quire.ledger.reading.reader import LedgerEntry
 from quire.types import EntryId
 from tests.interop.conftest import OpenClient
 from tests.interop.ensembles import Bookies, kinds

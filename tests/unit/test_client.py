@@ -12,7 +12,7 @@ from tests.support.streams.namespace_world import SETTINGS, STORE, URI, World, i
 import quire
 from quire.client import Client, connect
 from quire.errors import InvalidArgument, InvalidUri
-from quire.ledger.pool import PoolSettings
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.proxy.client.settings import ProxyClientSettings
 from quire.stream.namespace import open_namespace

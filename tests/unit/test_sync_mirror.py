@@ -11,10 +11,10 @@ import pytest
 import quire
 from quire import sync
 from quire.client import connect, ledgers
-from quire.ledger.advanced import AdvancedWriter
 from quire.ledger.client import LedgerClient
-from quire.ledger.reader import LedgerReader
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.writing.advanced import AdvancedWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.runtime.opening import Opening
 from quire.stream import client_api
 from quire.stream.namespace import Namespace

@@ -12,7 +12,7 @@ from quire.app.addresses import parse_address
 from quire.app.overrides import with_overrides
 from quire.app.starting import when_reachable
 from quire.errors import PortInUse
-from quire.ledger.placing import PlacementSettings
+from quire.ledger.bookies.placing import PlacementSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
 from quire.replication.admin import AutorecoveryAdmin

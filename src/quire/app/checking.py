@@ -29,8 +29,8 @@ from quire.app.inventory import (
 from quire.app.repairing import Repaired, repair_ledgers
 from quire.codec.stream_metadata.tree import StreamPaths, decode_allocation, encode_allocation
 from quire.errors import NoSuchLedger, NoSuchNode, QuireError, VersionConflict
-from quire.ledger.fragment_check import check_ledger, plain_reader
-from quire.ledger.replica_reads import DIFFERENT, BadCopy, check_replicas
+from quire.ledger.repair.fragment_check import check_ledger, plain_reader
+from quire.ledger.repair.replica_reads import DIFFERENT, BadCopy, check_replicas
 from quire.metadata import StoredLedger
 from quire.protocol.cold_consistency import ColdFact
 from quire.protocol.consistency import BadCopies, LedgerFact, Look, SegmentFact, StagedFact, StreamFact, judge

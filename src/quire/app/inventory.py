@@ -22,9 +22,9 @@ from quire.codec.stream_metadata.segment import Segment, decode_segment
 from quire.codec.stream_metadata.sinks import StagedNode, decode_sink, decode_staged
 from quire.codec.stream_metadata.tree import StreamPaths, decode_allocation
 from quire.errors import DamagedMetadata, InvalidArgument, NoSuchLedger, NoSuchNode, QuireError
+from quire.ledger.bookies.placing import PlacementSettings
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.placing import PlacementSettings
-from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, MetadataStore, StoredLedger, StoreSettings, open_cluster, open_store, parse_uri
 from quire.metadata.paths import join

@@ -26,9 +26,9 @@ from typing import Any, Final, TextIO
 from quire.app.inventory import Operations, ask_spaces, take_inventory
 from quire.app.repairing import marks_of
 from quire.errors import InvalidArgument, MetadataUnavailable, NoSuchLedger, QuireError
-from quire.ledger.fragment_check import plain_reader
-from quire.ledger.fragment_copy import Copied, copy_entries
-from quire.ledger.racks import RackMap, parse_rack_lines
+from quire.ledger.bookies.racks import RackMap, parse_rack_lines
+from quire.ledger.repair.fragment_check import plain_reader
+from quire.ledger.repair.fragment_copy import Copied, copy_entries
 from quire.metadata import StoredLedger
 from quire.metadata.underreplication import LedgerLock, Underreplication
 from quire.protocol.fragments import Span, spans_of

@@ -18,8 +18,8 @@ from typing import Final
 
 from quire.app.inventory import Operations
 from quire.errors import NoSuchLedger, QuireError
-from quire.ledger.fragment_check import check_ledger, plain_reader
-from quire.ledger.replica_reads import check_replicas
+from quire.ledger.repair.fragment_check import check_ledger, plain_reader
+from quire.ledger.repair.replica_reads import check_replicas
 from quire.metadata.underreplication import Underreplication
 from quire.replication.metrics import AutorecoveryMetrics
 from quire.replication.settings import AutorecoverySettings

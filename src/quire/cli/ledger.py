@@ -27,9 +27,9 @@ from quire.cli.output import (
 from quire.cli.record_output import payload_facts
 from quire.cli.stdin import ctrl_c, input_lines
 from quire.errors import InvalidArgument, NoSuchLedger
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.pool import PoolSettings
-from quire.ledger.reader import LedgerEntry
+from quire.ledger.reading.reader import LedgerEntry
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoredLedger, StoreSettings
 from quire.rpc import ChannelSettings

@@ -10,7 +10,7 @@ from quire.cli.completion import complete_stream
 from quire.cli.default_uri import FOLDER, is_folder, is_proxies, stream_uri
 from quire.cli.output import checked, run, say_where
 from quire.client import Client, connect
-from quire.ledger.pool import PoolSettings
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings, attach_cluster, parse_uri
 from quire.rpc import ChannelSettings

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quire.errors import DiskFull, NotEnoughBookies
-from quire.ledger.placing import PlacementSettings, PolicyName
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName
 from quire.protocol.placement import NO_BOOKIES, NO_CUSTOM, Adherence, BookieView, Chance, Placement
 from quire.types import BookieId, Quorum
 

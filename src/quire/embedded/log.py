@@ -26,9 +26,9 @@ from quire.cold import ColdStores
 from quire.embedded.folder import DataFolder, FileUri, hold_folder, unusable
 from quire.embedded.full_disks import telling_of_full_disks
 from quire.errors import NotInitialised, QuireError
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.placing import PlacementSettings, PolicyName
-from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, MetadataStore, StoreSettings, attach_cluster, init_cluster, open_store
 from quire.protocol.placement import Placement

@@ -14,7 +14,7 @@ Invariants:
 import asyncio
 import hmac
 import ssl
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
@@ -31,20 +31,20 @@ from quire.errors import (
     RecoveryFailed,
     WrongPassword,
 )
-from quire.ledger.advanced import AdvancedWriter
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName, open_placing
+from quire.ledger.bookies.pool import BookiePool, PoolSettings, Version
+from quire.ledger.context import LedgerContext
 from quire.ledger.creation import checked_quorum, digest_type, reaches_acks, uncreated_error, unreached_error
-from quire.ledger.damage import DamagedCopies
 from quire.ledger.deadlines import Deadline
 from quire.ledger.metrics import LedgerMetrics
-from quire.ledger.placing import PlacementSettings, Placing, PolicyName, open_placing
-from quire.ledger.pool import BookiePool, PoolSettings, Version
-from quire.ledger.reader import LedgerReader
-from quire.ledger.recovery import recover
+from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.reading.tailing import read_lac
+from quire.ledger.repair.recovery import recover
 from quire.ledger.settings import LedgerSettings
 from quire.ledger.statistics import LedgerStatistics, statistics_of
-from quire.ledger.tail import read_lac
-from quire.ledger.writer import LedgerWriter
-from quire.metadata import Cluster, MetadataStore, StoredLedger, StoreSettings, open_cluster
+from quire.ledger.writing.advanced import AdvancedWriter
+from quire.ledger.writing.writer import LedgerWriter
+from quire.metadata import MetadataStore, StoredLedger, StoreSettings, open_cluster
 from quire.protocol.placement import Placement
 from quire.runtime import Runtime, real_runtime
 from quire.runtime.opening import Opened, opens
@@ -54,29 +54,10 @@ from quire.types import ledger_id as ledger_id_of
 
 _log = logger("ledger")
 _DEFAULTS: Final = LedgerSettings()
-_MARK_WITHIN_S: Final = (
-    2.0  # A ledger that could not be marked is found by a check of all ledgers, a week later at most.
-)
 
 
-class LedgerClient(Opened):
+class LedgerClient(LedgerContext, Opened):
     """All ledgers of one cluster. Made by `open_ledgers`."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        cluster: Cluster,
-        pool: BookiePool,
-        placing: Placing,
-        metrics: LedgerMetrics,
-        settings: LedgerSettings,
-    ) -> None:
-        self._runtime, self.clock, self._placing = runtime, runtime.clock, placing
-        self._store, self._root = cluster.store, cluster.uri.root
-        self.pool, self.settings = pool, settings
-        self.metrics = metrics
-        self.damage = DamagedCopies(metrics.damaged_copies, runtime.clock.monotonic)
-        self.ledgers_metadata = cluster.ledgers
 
     # --- Creating
 
@@ -152,7 +133,7 @@ class LedgerClient(Opened):
                 (Fragment(EntryId(0), bookies),),
                 digest=digest,
                 password=password,
-                ctime_ms=self._runtime.clock.wall_ms(),
+                ctime_ms=self.runtime.clock.wall_ms(),
                 custom=custom,
             )
             async with deadline.or_raise(lambda: uncreated_error(with_id, deadline)):
@@ -296,53 +277,6 @@ class LedgerClient(Opened):
             elif isinstance(done, BaseException):
                 raise done
         return failed
-
-    async def mark_lacking(self, ledger_id: LedgerId, bookies: Collection[BookieId]) -> None:
-        """Have autorecovery copy what these bookies lack of a ledger, instead of finding it by itself some day. Best
-        effort: what keeps us from it is logged, and not raised.
-        """
-        if not bookies:
-            return
-        from quire.metadata.underreplication import Underreplication  # Most programs never need it.
-
-        marks = Underreplication(self._store, self._root, self._runtime, "")
-        try:
-            async with asyncio.timeout(_MARK_WITHIN_S):
-                if await marks.is_enabled():
-                    await marks.prepare()
-                    await marks.mark(ledger_id, sorted(bookies))
-                    _log.info("ledger.marked", ledger_id=ledger_id, missing=sorted(bookies))
-        except (QuireError, TimeoutError) as error:
-            _log.warning("ledger.not_marked", ledger_id=ledger_id, missing=sorted(bookies), error=repr(error))
-
-    def replacement(
-        self, metadata: LedgerMetadata, ensemble: tuple[BookieId, ...], position: int, exclude: frozenset[BookieId]
-    ) -> BookieId:
-        """Who takes a place in an ensemble. Raises `NotEnoughBookies`."""
-        return self._placing.replacement(metadata, ensemble, position, exclude)
-
-    def keeps_placement(self, metadata: LedgerMetadata, ensemble: tuple[BookieId, ...]) -> bool:
-        """Whether the placement policy's rule holds for an ensemble, whoever chose it."""
-        return self._placing.keeps_rule(metadata.quorum, ensemble)
-
-    def read_order(self, bookies: Sequence[BookieId]) -> Sequence[BookieId]:
-        return self.pool.health.read_order(bookies, self._now)
-
-    def on_bookie_error(self, bookie: BookieId, error: QuireError) -> None:
-        if not error.facts.get("connecting"):  # The pool counted that, once for all who waited.
-            self.pool.health.on_error(bookie, error, self._now)
-
-    def on_bookie_slow(self, bookie: BookieId) -> None:
-        """Another bookie was asked because this one did not answer soon."""
-        self.pool.health.on_slow(bookie, self._now)
-
-    def on_bookie_answer(self, bookie: BookieId) -> None:
-        """The bookie did what it was asked."""
-        self.pool.health.on_success(bookie)
-
-    @property
-    def _now(self) -> float:
-        return self._runtime.clock.monotonic()
 
     def _unlisted_error(self, deadline: Deadline) -> QuireError:
         why = f": {self.pool.listing_problem}" if self.pool.listing_problem is not None else ""

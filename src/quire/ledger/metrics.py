@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from quire.ledger.pool import BookiePool
+from quire.ledger.bookies.pool import BookiePool
 from quire.telemetry import names
 from quire.telemetry.events import logger
 from quire.telemetry.metrics import OperationStats, Registry

@@ -1,7 +1,7 @@
 """What a client of ledgers did and how it is, as plain numbers for programs. `metrics` has the same for Prometheus."""
 
+from quire.ledger.bookies.pool import BookiePool, PoolStatistics
 from quire.ledger.metrics import LedgerMetrics
-from quire.ledger.pool import BookiePool, PoolStatistics
 from quire.types import BookieId, EntryId
 from quire.values import dataclass
 

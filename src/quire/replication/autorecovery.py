@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import Cluster, StoreSettings, open_cluster
 from quire.metadata.underreplication import Underreplication

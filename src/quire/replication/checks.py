@@ -11,7 +11,7 @@ from typing import Final
 from quire.codec.wire.availability import EntryAvailability
 from quire.errors import DamagedMetadata, NoSuchEntry, NoSuchLedger, QuireError
 from quire.ledger.client import LedgerClient
-from quire.ledger.fragment_check import check_ledger, learn_lac, members_of, plain_reader
+from quire.ledger.repair.fragment_check import check_ledger, learn_lac, members_of, plain_reader
 from quire.metadata import Cluster, StoredLedger
 from quire.metadata.underreplication import Underreplication
 from quire.protocol.fragments import spans_of

@@ -24,9 +24,9 @@ from typing import Any
 
 from quire.errors import MetadataUnavailable, NoSuchLedger, NotEnoughBookies, QuireError, SessionExpired
 from quire.ledger.client import LedgerClient
-from quire.ledger.fragment_check import NOT_LISTED, BadSpan, check_ledger, check_span, learn_lac, plain_reader
-from quire.ledger.fragment_copy import Copied, copy_entries
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.repair.fragment_check import NOT_LISTED, BadSpan, check_ledger, check_span, learn_lac, plain_reader
+from quire.ledger.repair.fragment_copy import Copied, copy_entries
 from quire.metadata import Cluster
 from quire.metadata.bookies import BookieListing
 from quire.metadata.underreplication import HeldMark, Underreplication

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeVar
 from quire.codec.cold import ColdSegment
 from quire.codec.stream.entries import decode_entry
 from quire.errors import NoSuchLedger
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.spark.planning import Piece, StreamPlan
 from quire.types import DLSN, EntryId, SlotId
 

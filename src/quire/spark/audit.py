@@ -4,9 +4,9 @@
     for damage in report.damage: print(damage.stream, damage.lssn, damage.ledger, damage.bookie, damage.problem)
 
 The driver lists the segments and cuts them into pieces of about `PIECE_BYTES`; each task checks one
-(`quire.ledger.replica_reads`). A segment in progress is checked as far as it is confirmed. One that is only in cold
-storage has no copies on bookies, and is passed by. Nothing is changed: what to do about a bad copy is for the operator
-and for re-replication.
+(`quire.ledger.repair.replica_reads`). A segment in progress is checked as far as it is confirmed. One that is only in
+cold storage has no copies on bookies, and is passed by. Nothing is changed: what to do about a bad copy is for the
+operator and for re-replication.
 
 Invariants:
   LostIsTold       a hot segment without a ledger is lost, whenever its ledger went: it is named. It is passed by only
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from quire.codec.stream_metadata.segment import Truncation
 from quire.errors import NoSuchLedger, NoSuchStream
-from quire.ledger.replica_reads import UNREACHABLE, BadCopy, ReplicaCheck, check_replicas
+from quire.ledger.repair.replica_reads import UNREACHABLE, BadCopy, ReplicaCheck, check_replicas
 from quire.metadata import StoredLedger
 from quire.spark.client_cache import Access, borrowed, direct_uri
 from quire.spark.tasks import OnProgress, Piece, run_tasks

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from quire.errors import NoSuchLedger, NoSuchStream, PositionInFuture, PositionTruncated, QuireError
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.spark.admission import Limit, admitted
 from quire.spark.offsets import Offset, Offsets
 from quire.spark.options import SourceOptions

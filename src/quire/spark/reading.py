@@ -23,7 +23,7 @@ from quire.errors import (
     Unavailable,
 )
 from quire.ledger.damage import is_lost
-from quire.ledger.ranges import EntryRange
+from quire.ledger.reading.entries import EntryRange
 from quire.spark.arrow_records import BATCH_ROWS, ArrowRecords
 from quire.spark.client_cache import borrowed
 from quire.spark.options import SourceOptions

@@ -34,7 +34,7 @@ from quire.errors import (
     QuireError,
     VersionConflict,
 )
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.protocol.producers import AGE_MS_MAX
 from quire.stream.cold_entries import filler_entry, restored_entry
 from quire.stream.cold_nodes import RACES, ColdNodes, Placed, StoredCold, is_unchanged

@@ -23,7 +23,7 @@ from quire.codec.cold import ColdSegment
 from quire.codec.entry import Entry
 from quire.codec.stream_metadata.segment import Segment
 from quire.errors import DamagedColdFile, DamagedEntry, EntriesUnknown, NoSuchEntry, NoSuchLedger, QuireError
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.stream.cold_segments import open_cold
 from quire.stream.context import StreamContext
 from quire.stream.damage import place_of, report_skipped, unreadable

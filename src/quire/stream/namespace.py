@@ -22,10 +22,10 @@ from quire.codec.stream_metadata.names import stream_name
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.cold import ColdStores
 from quire.errors import MetadataOutcomeUnknown, MetadataUnavailable, QuireError
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import open_ledgers
 from quire.ledger.deadlines import Deadline
-from quire.ledger.placing import PlacementSettings, PolicyName
-from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import ANY_VERSION, MetadataStore, StoreSettings, Version
 from quire.protocol.placement import Placement

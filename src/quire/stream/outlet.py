@@ -27,8 +27,8 @@ from quire.errors import (
     Unavailable,
     WriterFenced,
 )
-from quire.ledger.append_errors import again
-from quire.ledger.window import Window
+from quire.ledger.writing.errors import again
+from quire.ledger.writing.window import Window
 from quire.protocol.segments import RollRule
 from quire.stream.append_rules import broken_off, never_sent, partly_sent, transmit_rule
 from quire.stream.context import StreamContext

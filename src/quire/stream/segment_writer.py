@@ -24,7 +24,7 @@ from quire.codec.stream.records import (
 )
 from quire.codec.stream_metadata.segment import Completion
 from quire.errors import AppendOutcomeUnknown, LedgerFenced, QuireError, WriterFenced
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.stream.nodes import StoredSegment
 from quire.stream.record_queue import Part, Pushed
 from quire.stream.settings import StreamSettings

@@ -30,8 +30,8 @@ from quire.errors import (
     TxidOutOfOrder,
     invariant,
 )
-from quire.ledger.reader import LedgerReader
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import HeldLock
 from quire.metadata.driver import Op
 from quire.protocol.segments import next_lssn, start_sequence_id

@@ -43,7 +43,7 @@ from quire.errors import (
     TxidOutOfOrder,
     VersionConflict,
 )
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import Create, MetadataStore, Version
 from quire.metadata.paths import join
 from quire.stream.append_rules import check_txids, checked_records

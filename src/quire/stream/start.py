@@ -30,7 +30,7 @@ from quire.errors import (
     NoSuchLedger,
     PositionInFuture,
 )
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.protocol.segments import FIRST_LSSN
 from quire.stream.cold_segments import open_cold
 from quire.stream.context import StreamContext

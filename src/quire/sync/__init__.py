@@ -19,8 +19,8 @@ from typing import Final
 
 from quire import client as async_client
 from quire.cold import ColdStores
-from quire.ledger.placing import PlacementSettings, PolicyName
-from quire.ledger.pool import PoolSettings
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
 from quire.protocol.placement import Placement

@@ -3,15 +3,15 @@
 from collections.abc import Generator, Iterable, Mapping, Sequence
 
 from quire.codec.entry import Entry
-from quire.ledger import advanced as async_advanced
 from quire.ledger import client as async_client
-from quire.ledger import reader as async_reader
-from quire.ledger import writer as async_writer
 from quire.ledger.metrics import LedgerMetrics
-from quire.ledger.reader import LedgerEntry
-from quire.ledger.reader_statistics import ReaderStatistics
+from quire.ledger.reading import reader as async_reader
+from quire.ledger.reading.reader import LedgerEntry
+from quire.ledger.reading.statistics import ReaderStatistics
 from quire.ledger.settings import LedgerSettings
 from quire.ledger.statistics import LedgerStatistics, WriterStatistics
+from quire.ledger.writing import advanced as async_advanced
+from quire.ledger.writing import writer as async_writer
 from quire.metadata import StoredLedger
 from quire.sync.handles import Handle, Scope
 from quire.sync.loop_thread import LoopThread

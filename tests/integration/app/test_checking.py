@@ -19,8 +19,8 @@ from quire.cli.main import app
 from quire.codec.stream_metadata.sinks import SinkBatch
 from quire.codec.stream_metadata.tree import StreamPaths, encode_allocation
 from quire.codec.underreplication import mark_path
-from quire.ledger.fragment_check import plain_reader
-from quire.ledger.fragment_copy import copy_entries
+from quire.ledger.repair.fragment_check import plain_reader
+from quire.ledger.repair.fragment_copy import copy_entries
 from quire.metadata import ANY_VERSION, MetadataStore, open_store
 from quire.metadata.driver import Children
 from quire.protocol.fragments import Span

@@ -14,7 +14,7 @@ from quire.app.inventory import Target, open_operations
 from quire.app.rebalance import Made, make_plan, read_plan, run_plan, write_plan
 from quire.errors import InvalidArgument
 from quire.ledger.client import LedgerClient
-from quire.ledger.replica_reads import check_replicas
+from quire.ledger.repair.replica_reads import check_replicas
 from quire.metadata.drivers._sqlite_tree import SqliteTree
 from quire.protocol.rebalancing import Move, Plan
 from quire.types import BookieId, EntryId, LedgerId

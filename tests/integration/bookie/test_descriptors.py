@@ -10,7 +10,7 @@ import pytest
 
 import quire
 from quire.errors import QuireError
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.runtime import real_runtime
 from tests.support.servers.one_bookie import LEDGERS, ONE
 from tests.support.servers.ports import free_port

@@ -16,8 +16,8 @@ import pytest
 
 import quire
 from quire.ledger.client import LedgerClient
-from quire.ledger.fragment_check import members_of
-from quire.ledger.replica_reads import check_replicas
+from quire.ledger.repair.fragment_check import members_of
+from quire.ledger.repair.replica_reads import check_replicas
 from quire.types import EntryId, LedgerId
 from tests.integration.replication.processes import RealCluster, real_cluster
 from tests.support.waiting import eventually

@@ -11,7 +11,7 @@ from dataclasses import replace
 from quire.codec.wire.codes import Status
 from quire.errors import BookieFailed, LedgerFenced, QuireError
 from quire.ledger.client import LedgerClient
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.protocol.quorum import entries_at
 from quire.rpc import AddAnswers, BookieChannel
 from quire.types import EntryId, Fragment, LedgerId, LedgerMetadata

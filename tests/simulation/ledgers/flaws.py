@@ -29,9 +29,10 @@ from quire.codec.cookie import Cookie
 from quire.codec.journal import FENCE
 from quire.codec.wire.codes import Status
 from quire.errors import Damaged, NoSuchEntry, QuireError
-from quire.ledger import ensembles, recovery
-from quire.ledger.reader import LedgerReader
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.repair import recovery
+from quire.ledger.writing import ensemble_change as ensembles
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import ANY_VERSION, Ledgers
 from quire.protocol.appends import PendingAppends
 from quire.types import EntryId

@@ -15,7 +15,7 @@ from quire.bookie.index import PutTombstone
 from quire.bookie.integrity import Limbo
 from quire.bookie.ledger_table import LedgerTable
 from quire.codec.wire.codes import Status
-from quire.ledger import fragment_check, fragment_copy
+from quire.ledger.repair import fragment_check, fragment_copy
 from quire.metadata import ANY_VERSION, MetadataStore
 from quire.metadata.underreplication import Underreplication
 from quire.protocol import fragments, repair

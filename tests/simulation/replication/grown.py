@@ -23,8 +23,8 @@ from quire.app.rebalance import Made, make_plan, read_plan, run_plan, write_plan
 from quire.bookie.garbage import GarbageSettings
 from quire.bookie.settings import StorageSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.fragment_check import members_of
-from quire.ledger.replica_reads import check_replicas
+from quire.ledger.repair.fragment_check import members_of
+from quire.ledger.repair.replica_reads import check_replicas
 from quire.metadata import Cluster
 from quire.testing import SimBookie, Simulation
 from quire.types import EntryId, LedgerId

@@ -8,7 +8,7 @@ from dataclasses import replace
 from quire.bookie.garbage import GarbageSettings
 from quire.codec.underreplication import UNDERREPLICATION, lock_path
 from quire.errors import NoSuchNode, QuireError
-from quire.ledger.fragment_check import members_of
+from quire.ledger.repair.fragment_check import members_of
 from quire.metadata import ANY_VERSION, Cluster
 from quire.replication.settings import AutorecoverySettings
 from quire.testing import SimBookie, Simulation

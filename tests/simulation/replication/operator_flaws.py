@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from quire.app import decommission, rebalance, repairing
 from quire.bookie.moved_ledgers import MovedLedgers
-from quire.ledger import fragment_copy
+from quire.ledger.repair import fragment_copy
 from quire.metadata.driver import ANY_VERSION
 from quire.metadata.ledgers import Ledgers
 from quire.metadata.underreplication import LedgerLock, Underreplication

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from quire.bookie.bookie import Bookie
 from quire.bookie.index import DeleteLedger
 from quire.codec.wire.availability import EntryAvailability
-from quire.ledger.fragment_check import members_of
+from quire.ledger.repair.fragment_check import members_of
 from quire.protocol.fragments import spans_of
 from quire.testing import SimBookie
 from quire.types import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState, bookie_id

@@ -16,10 +16,10 @@ from typing import TypedDict, Unpack
 
 from quire.bookie.bookie import BookieSettings
 from quire.errors import MetadataUnavailable, QuireError, VersionConflict
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import Cluster
 from quire.metadata.driver import Check, Version
 from quire.metadata.ledgers import Ledgers

@@ -8,7 +8,7 @@ import pytest
 
 from quire.codec.wire.codes import Status
 from quire.errors import EntriesUnknown, NoSuchLedger, RecoveryFailed, WrongDisk
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.rpc import BookieChannel
 from quire.runtime import Disk, StrPath, read_file
 from quire.testing import SimDisk

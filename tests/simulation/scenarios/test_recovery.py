@@ -6,7 +6,7 @@ import pytest
 
 from quire.codec.wire.codes import Status
 from quire.errors import BookieUnavailable, LedgerFenced, NoSuchEntry, RecoveryFailed
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.types import BookieId, EntryId, LedgerMetadata, LedgerState
 from tests.simulation.scenarios.stage import SEEDS, Appends, Client, Stage, keys, payloads, play, read_all
 

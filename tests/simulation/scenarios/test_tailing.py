@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from quire.codec.wire.codes import Status
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.types import LedgerState
 from tests.simulation.scenarios.stage import SEEDS, Stage, payloads, play
 

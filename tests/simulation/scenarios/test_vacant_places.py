@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire.ledger.fragment_check import check_ledger, plain_reader
+from quire.ledger.repair.fragment_check import check_ledger, plain_reader
 from quire.metadata.underreplication import Underreplication
 from quire.types import BookieId, LedgerId, LedgerState
 from tests.simulation.scenarios.stage import SEEDS, SETTINGS, Appends, Client, Stage, keys, payloads, play, read_all

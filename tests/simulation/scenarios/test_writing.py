@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quire.errors import AppendOutcomeUnknown, DuplicateEntryId, LedgerClosed, NotEnoughBookies
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.types import NO_ENTRY, BookieId, EntryId, Fragment, LedgerMetadata, LedgerState
 from tests.simulation.scenarios.stage import SEEDS, Appends, Stage, keys, payloads, play, read_all
 

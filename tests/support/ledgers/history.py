@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from quire.codec.wire.availability import EntryAvailability
 from quire.errors import NoSuchEntry, NoSuchLedger, QuireError
 from quire.ledger.client import LedgerClient
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.protocol.quorum import write_set
 from quire.types import BookieId, EntryId, LedgerId, LedgerMetadata, LedgerState
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from quire.errors import QuireError
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.settings import LedgerSettings
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.types import DigestType, LedgerId
 from tests.support.diary import Diary, origin_of, payload_of
 from tests.support.ledgers.history import NO_LEDGER

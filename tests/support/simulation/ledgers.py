@@ -7,7 +7,7 @@ from typing import Literal
 
 from quire.ledger.client import LedgerClient, open_ledgers
 from quire.ledger.settings import LedgerSettings
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import Cluster
 from quire.testing import Simulation
 from quire.types import Quorum

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from quire.ledger.bookies.placing import PlacementSettings, PolicyName
 from quire.ledger.client import LedgerClient
-from quire.ledger.placing import PlacementSettings, PolicyName
 from quire.replication.autorecovery import Autorecovery, Roles, open_autorecovery
 from quire.replication.settings import AutorecoverySettings
 from quire.testing import SimBookie, Simulation, simulate

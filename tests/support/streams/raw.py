@@ -28,7 +28,7 @@ from quire.codec.stream_metadata.segment import (
 )
 from quire.codec.stream_metadata.tree import StreamPaths, encode_max_lssn
 from quire.errors import QuireError
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata import ANY_VERSION, Create, Delete, Set
 from quire.stream.context import StreamContext
 from quire.types import DLSN, EntryId, LedgerId, Lssn, SlotId

@@ -19,9 +19,9 @@ from quire.errors import (
     RecoveryFailed,
     WrongPassword,
 )
+from quire.ledger.bookies.health import HealthSettings
+from quire.ledger.bookies.pool import PoolSettings
 from quire.ledger.client import LedgerClient, open_ledgers
-from quire.ledger.health import HealthSettings
-from quire.ledger.pool import PoolSettings
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
 from quire.metadata.drivers import memory

@@ -4,8 +4,8 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from quire.ledger.bookies.pool import BookiePool, PoolSettings
 from quire.ledger.metrics import LedgerMetrics
-from quire.ledger.pool import BookiePool, PoolSettings
 from quire.ledger.statistics import statistics_of
 from quire.telemetry import names
 from quire.testing import Simulation, sim_cluster, simulate

@@ -12,9 +12,9 @@ from tests.support.simulation.repair_scene import QUIET, RepairScene, on_world
 from tests.support.simulation.world import name_of
 
 from quire.errors import BookieUnavailable, QuireError
+from quire.ledger.bookies.placing import PlacementSettings
 from quire.ledger.client import LedgerClient
-from quire.ledger.placing import PlacementSettings
-from quire.ledger.writer import LedgerWriter
+from quire.ledger.writing.writer import LedgerWriter
 from quire.metadata.driver import Children
 from quire.replication.autorecovery import Roles
 from quire.replication.worker import Worker

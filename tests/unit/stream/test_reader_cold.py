@@ -14,7 +14,7 @@ from quire.codec.entry import Entry
 from quire.codec.stream.compression import Compression
 from quire.codec.stream_metadata.segment import VERSION_WITH_MIN_ACTIVE
 from quire.errors import NoSuchEntry, PositionInFuture, PositionTruncated
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.stream.cold_moves import restore_segments
 from quire.stream.nodes import StreamNodes
 from quire.stream.retention import truncate_before

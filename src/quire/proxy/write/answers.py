@@ -9,7 +9,7 @@ from typing import Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import AppendCancelled, AppendOutcomeUnknown, Outcome, QuireError, StreamUnavailable, WriterFenced
-from quire.ledger.append_errors import again
+from quire.ledger.writing.errors import again
 from quire.rpc.serving.results import result_of
 from quire.stream.dlsn_runs import PlacedRun
 

@@ -21,7 +21,7 @@ from quire.codec.stream.records import CONTROL, LogRecord
 from quire.codec.stream_metadata.segment import Segment
 from quire.codec.stream_metadata.tree import StreamPaths
 from quire.errors import NodeExists, NoSuchLedger, NoSuchNode
-from quire.ledger.reader import LedgerReader
+from quire.ledger.reading.reader import LedgerReader
 from quire.metadata import MetadataStore
 from quire.protocol.producers import AGE_MS_MAX, ProducerTable
 from quire.stream.context import StreamContext
