@@ -19,7 +19,6 @@ from quire.codec.wire.codes import Status
 from quire.errors import BookieFailed, QuireError
 from quire.metadata import init_cluster, open_store, parse_uri
 from quire.rpc import AddAnswers
-from quire.rpc.channel import BookieChannel
 from quire.runtime import real_runtime
 from quire.types import EntryId, LedgerId
 from quire.values import dataclass
@@ -149,13 +148,13 @@ class _Window:
         self.changed = asyncio.Event()
         self.problem: str | None = None
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         for status, entry_ids in answers:
             if status is not Status.EOK:
                 self.problem = f"an add was answered with {status.name}"
             self._done(len(entry_ids))
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         self.problem = str(error)
         self._done(len(entry_ids))
 

@@ -66,7 +66,7 @@ class Sink:
     def __init__(self, world: World, ledger_id: LedgerId, *, deferred: bool = False) -> None:
         self._world, self._ledger_id, self._deferred = world, ledger_id, deferred
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         for status, entry_ids in answers:
             if status is Status.EOK:
                 target = self._world.deferred if self._deferred else self._world.acknowledged
@@ -75,7 +75,7 @@ class Sink:
                 allowed = {Status.EFENCED, Status.EIO, Status.EREADONLY, Status.ETOOMANYREQUESTS}
                 assert status in allowed, f"an add was answered with {status.name}"
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         pass  # They may be stored or not.
 
 
@@ -183,10 +183,10 @@ async def add_late(channel: BookieChannel, ledger_id: LedgerId) -> Status:
     answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
     class Late:
-        def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+        def on_add_answers(self, answers: AddAnswers) -> None:
             answer.set_result(answers[0][0])
 
-        def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+        def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
             answer.set_exception(error)
 
     prefix = EntryCodec(ledger_id, Crc32cDigest()).prefix(EntryId(10**9), lac=NO_ENTRY, length=0)

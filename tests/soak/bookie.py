@@ -81,12 +81,12 @@ class _Acks:
         self.changed = asyncio.Event()
         self.problems: list[str] = []
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         self.problems += [status.name for status, _ in answers if status is not Status.EOK]
         self.left -= sum(len(entry_ids) for _, entry_ids in answers)
         self.changed.set()
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         self.problems.append(str(error))
         self.left -= len(entry_ids)
         self.changed.set()

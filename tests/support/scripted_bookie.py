@@ -117,11 +117,11 @@ class Sink(_Waits):
     def lost_ids(self) -> list[EntryId]:
         return [entry_id for entry_ids, _ in self.lost for entry_id in entry_ids]
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         self.batches.append([(entry_id, status) for status, entry_ids in answers for entry_id in entry_ids])
         self._changed.set()
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         self.lost.append((entry_ids, error))
         self._changed.set()
 

@@ -14,15 +14,12 @@ Invariants:
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from quire.codec.wire.codes import Status
 from quire.errors import QuireError
 from quire.types import EntryId, LedgerId
 from quire.values import dataclass
-
-if TYPE_CHECKING:
-    from quire.rpc.channel import BookieChannel
 
 EntryIds: TypeAlias = Sequence[EntryId] | range
 AddAnswers: TypeAlias = list[tuple[Status, Sequence[EntryId]]]
@@ -35,10 +32,10 @@ class AddSink(Protocol):
     Both methods run inside the event loop's callbacks. They must not raise; they may send more adds.
     """
 
-    def on_add_answers(self, channel: "BookieChannel", answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         """All answers that arrived together."""
 
-    def on_add_lost(self, channel: "BookieChannel", entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         """These will not be answered. Unless `error` says otherwise they may have been stored."""
 
 

@@ -165,7 +165,7 @@ class BookieChannel(Exchange):
 
     def _on_add_answers(self, v2: list[AddRun], v3: list[tuple[Status, int]]) -> None:
         for sink, answers in self._adds.on_answers(v2, v3):
-            self._tell(sink.on_add_answers, self, answers)
+            self._tell(sink.on_add_answers, answers)
 
     def _on_tick(self, now_s: float) -> bool:
         self._lose_adds(self._adds.expire(now_s), TIMED_OUT)
@@ -182,7 +182,7 @@ class BookieChannel(Exchange):
             error = unanswered_error(
                 problem, bookie=self.bookie, may_be_done=True, timed_out=problem is TIMED_OUT, cause=cause
             )
-            self._tell(sink.on_add_lost, self, entry_ids, error)
+            self._tell(sink.on_add_lost, entry_ids, error)
 
     def _tell(self, callback: Callable[[*Ts], None], *args: *Ts) -> None:
         """One ledger's bug must not cost the others their answers: it is reported to the loop and goes no further."""

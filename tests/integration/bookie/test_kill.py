@@ -91,7 +91,7 @@ class _Sink:
         self._acknowledged, self._answered = acknowledged, answered
         self.first: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         for status, entry_ids in answers:
             if status is Status.EOK:
                 self._acknowledged += entry_ids
@@ -99,7 +99,7 @@ class _Sink:
                 self.first.set_result(status)
         self._answered.set()
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         self._answered.set()
 
 

@@ -201,11 +201,11 @@ class _Copy:
         channel.send_add_v3(ledger_id, entry_id, key, parts, self, recovery=True, high_priority=True)
         await self._stored
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         status, _ = answers[0]
-        self._settle(None if status is Status.EOK else BookieFailed(f"{channel.bookie} refuses a copy: {status}"))
+        self._settle(None if status is Status.EOK else BookieFailed(f"a copy is refused: {status}"))
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         self._settle(error)
 
     def _settle(self, error: QuireError | None) -> None:

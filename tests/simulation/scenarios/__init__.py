@@ -12,7 +12,7 @@ several seeds, which decide delays, pieces and the order in which things happen.
      7  the ack of a bookie that was replaced     test_writing
      8  the new bookie fails as well              test_writing
      9  no spare bookie                           test_writing; while an ack quorum is left the writer goes on:
-                                                  tests/unit/ledger/test_writer.py::
+                                                  tests/unit/ledger/writing/test_writer.py::
                                                   test_a_bookie_that_is_not_needed_for_the_quorum_may_be_gone_for_good
     10  fragment 0 is rewritten meanwhile         test_writing
     11  deferred sync, force and close            test_writing, three tests

@@ -8,7 +8,7 @@ from tests.support.strategies import many_examples
 
 from quire.codec.wire.codes import Status
 from quire.errors import QuireError
-from quire.rpc import AddAnswers, AddSink, BookieChannel
+from quire.rpc import AddAnswers, AddSink
 from quire.rpc.adds import PendingAdds
 from quire.types import EntryId, LedgerId
 
@@ -22,10 +22,10 @@ class Nobody:
     def __init__(self, name: str = "") -> None:
         self.name = name
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         raise NotImplementedError
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         raise NotImplementedError
 
 

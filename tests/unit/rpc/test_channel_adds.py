@@ -13,7 +13,7 @@ from quire.codec.wire.codes import Status
 from quire.codec.wire.v3_adds import AddResponses
 from quire.codec.wire.v3_messages import DEFERRED_SYNC, HIGH_PRIORITY, AddRequest, Operation, Request
 from quire.errors import BookieBusy, BookieOutcomeUnknown, BookieUnavailable, InvalidArgument, QuireError
-from quire.rpc import AddAnswers, BookieChannel, ChannelSettings
+from quire.rpc import AddAnswers, ChannelSettings
 from quire.rpc.connection import Connection
 from quire.testing import SimDeadlock, SimTransport, SimUnhandled
 from quire.types import EntryId, LedgerId
@@ -172,13 +172,13 @@ def test_every_add_ends_once_when_the_connection_breaks(seed: int) -> None:
 
 
 def test_a_sink_may_send_from_within_its_callbacks() -> None:
-    class Chain(Sink):
-        def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
-            super().on_add_answers(channel, answers)
-            if len(self.answers) < 5:
-                channel.send_adds(LEDGER, [add_frame(len(self.answers))], ids(len(self.answers)), self)
-
     async def check(world: World) -> None:
+        class Chain(Sink):
+            def on_add_answers(self, answers: AddAnswers) -> None:
+                super().on_add_answers(answers)
+                if len(self.answers) < 5:
+                    world.channel.send_adds(LEDGER, [add_frame(len(self.answers))], ids(len(self.answers)), self)
+
         sink = Chain()
         world.send(range(1), sink)
         for entry_id in range(5):
@@ -190,11 +190,6 @@ def test_a_sink_may_send_from_within_its_callbacks() -> None:
 
 
 def test_sending_again_what_was_lost_adds_no_second_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stubborn(Sink):
-        def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
-            super().on_add_lost(channel, entry_ids, error)
-            channel.send_adds(LEDGER, [add_frame(entry_id) for entry_id in entry_ids], entry_ids, self)
-
     ticks: list[float] = []
     look = Connection._look_at_deadlines
 
@@ -205,6 +200,11 @@ def test_sending_again_what_was_lost_adds_no_second_tick(monkeypatch: pytest.Mon
     monkeypatch.setattr(Connection, "_look_at_deadlines", counting)
 
     async def check(world: World) -> None:
+        class Stubborn(Sink):
+            def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
+                super().on_add_lost(entry_ids, error)
+                world.channel.send_adds(LEDGER, [add_frame(entry_id) for entry_id in entry_ids], entry_ids, self)
+
         sink = Stubborn()
         world.send(range(2), sink)
         await sink.until(lambda: len(sink.lost) == 4)
@@ -220,11 +220,11 @@ def test_one_ledgers_bug_does_not_cost_another_its_answers() -> None:
     told: list[Any] = []
 
     class Broken(Sink):
-        def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+        def on_add_answers(self, answers: AddAnswers) -> None:
             raise ZeroDivisionError("a bug")
 
     class Good(Sink):
-        def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+        def on_add_answers(self, answers: AddAnswers) -> None:
             told.extend((entry_id, status) for status, entry_ids in answers for entry_id in entry_ids)
 
     async def check(world: World) -> None:

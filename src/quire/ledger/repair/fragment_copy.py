@@ -143,7 +143,7 @@ class _Copy:
         if not entry_ids:
             self.stored.set_result(None)
 
-    def on_add_answers(self, channel: BookieChannel, answers: AddAnswers) -> None:
+    def on_add_answers(self, answers: AddAnswers) -> None:
         for status, entry_ids in answers:
             if status is not Status.EOK:
                 self.fail(status_error(status, bookie=self._bookie, ledger_id=self._ledger_id, entry_id=entry_ids[0]))
@@ -151,7 +151,7 @@ class _Copy:
         if not self._missing and not self.stored.done():
             self.stored.set_result(None)
 
-    def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         self.fail(error)
 
     def fail(self, error: QuireError) -> None:

@@ -38,7 +38,7 @@ class Replica:
         self.channel: BookieChannel | None = None  # The only one that will do, if it has to be the same one always.
         self.is_current = True  # False once it failed or was replaced: its answers count no more.
 
-    def on_add_answers(self, channel: "BookieChannel", answers: "AddAnswers") -> None:
+    def on_add_answers(self, answers: "AddAnswers") -> None:
         for status, entry_ids in answers:
             if not self.is_current:
                 return
@@ -47,7 +47,7 @@ class Replica:
             else:
                 self._owner.on_refused(self, entry_ids[0], status)
 
-    def on_add_lost(self, channel: "BookieChannel", entry_ids: list[EntryId], error: QuireError) -> None:
+    def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
         if self.is_current:
             self._owner.on_lost(self, error)
 

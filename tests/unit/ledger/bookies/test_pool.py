@@ -257,8 +257,8 @@ def test_who_hears_of_lost_adds_finds_the_channel_gone_already() -> None:
         async with world.pool() as pool:
 
             class AskingSink(Sink):
-                def on_add_lost(self, channel: BookieChannel, entry_ids: list[EntryId], error: QuireError) -> None:
-                    super().on_add_lost(channel, entry_ids, error)
+                def on_add_lost(self, entry_ids: list[EntryId], error: QuireError) -> None:
+                    super().on_add_lost(entry_ids, error)
                     found.append(pool.channel(B1, 2))
 
             sink = AskingSink()
