@@ -7,13 +7,15 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 
 from quire.app.addresses import advertised_host, parse_address
 from quire.app.overrides import with_overrides
 from quire.app.pauses import set_startup_aside
 from quire.app.starting import when_reachable
-from quire.bookie.bookie import Bookie, BookieSettings
+from quire.bookie.admin.status import serve_admin
+from quire.bookie.bookie import Bookie, BookieSettings, ServeAdmin
 from quire.bookie.folder_token import folder_token
 from quire.bookie.identity import BookieFolders
 from quire.errors import InvalidArgument
@@ -55,10 +57,15 @@ class BookieOptions:
             advertised_host=self.advertise,
             bookie_id=None if self.id is None else bookie_id(self.id),
             folder_token=folder_token,
-            admin_address=None if self.admin in (None, "none") else parse_address(self.admin),
-            http_hosts=self.http_hosts,
         )
         return with_overrides(settings, self.overrides)
+
+    def serve_admin(self) -> ServeAdmin | None:
+        """Raises `InvalidArgument` for what is no address."""
+        if self.admin in (None, "none"):
+            return None
+        host, port = parse_address(self.admin)
+        return partial(serve_admin, host=host, port=port, hosts=self.http_hosts)
 
     def _folders(self) -> BookieFolders:
         above = None if self.moves_with is None else os.path.normpath(self.moves_with.absolute())
@@ -93,13 +100,16 @@ async def run_bookie(options: BookieOptions) -> None:
     metadata store that cannot be reached at the start is waited for.
     """
     settings, tls, runtime = options.settings(), options.tls(), real_runtime()
+    admin = options.serve_admin()
     store = StoreSettings(operation_timeout_s=options.metadata_timeout_s, session_timeout_s=options.session_timeout_s)
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runtime.disk.aclose)
-        bookie = await when_reachable(stack, lambda: _serving(options.metadata, store, runtime, settings, tls), stopped)
+        bookie = await when_reachable(
+            stack, lambda: _serving(options.metadata, store, runtime, settings, tls, admin), stopped
+        )
         if bookie is None:
             return
         set_startup_aside()
@@ -116,10 +126,15 @@ async def run_bookie(options: BookieOptions) -> None:
 
 @asynccontextmanager
 async def _serving(
-    metadata: str, store: StoreSettings, runtime: Runtime, settings: BookieSettings, tls: ssl.SSLContext | None
+    metadata: str,
+    store: StoreSettings,
+    runtime: Runtime,
+    settings: BookieSettings,
+    tls: ssl.SSLContext | None,
+    admin: ServeAdmin | None,
 ) -> AsyncIterator[Bookie]:
     async with (
         open_cluster(metadata, settings=store, runtime=runtime) as cluster,
-        Bookie(runtime, cluster, settings, tls=tls) as bookie,
+        Bookie(runtime, cluster, settings, tls=tls, serve_admin=admin) as bookie,
     ):
         yield bookie

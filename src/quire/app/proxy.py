@@ -22,7 +22,7 @@ from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import PortInUse
 from quire.ledger.settings import LedgerSettings
 from quire.metadata import StoreSettings
-from quire.proxy.admin import ProxyAdmin
+from quire.proxy.admin.server import ProxyAdmin
 from quire.proxy.gateway.settings import GatewaySettings
 from quire.proxy.read.settings import ReadProxySettings
 from quire.proxy.write.answers import lock_client_id

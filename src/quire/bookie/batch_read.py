@@ -1,56 +1,11 @@
-"""A batch read: entries one after the other, as far as they are here without a gap and fit into one answer.
+"""A batch read: entries one after the other, as far as they are here without a gap and fit into one answer."""
 
-A batch holds its entries until it is complete, so each connection has only a few of them in the making.
-"""
-
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
 
+from quire.bookie.connection import BookieConnection
 from quire.codec.wire.codes import Status
 from quire.codec.wire.v2 import BATCH_ENTRY_BYTES, BATCH_ENVELOPE_BYTES
 from quire.types import EntryId, LedgerId
-
-if TYPE_CHECKING:
-    from quire.bookie.connection import BookieConnection
-
-
-_BATCHES_MAX: Final = 4
-_WAITING_MAX: Final = 1000
-
-
-class BatchQueue:
-    """The batches of one connection, begun in the order in which they were asked for."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[BatchRead] = deque()
-        self._running = 0
-        self._is_beginning = False
-
-    def push(self, batch: "BatchRead") -> bool:
-        """Have the batch begun when it is its turn. False if too many wait already."""
-        if len(self._waiting) >= _WAITING_MAX:
-            return False
-        self._waiting.append(batch)
-        self._begin()
-        return True
-
-    def on_end(self) -> None:
-        """One of those that were begun is answered."""
-        self._running -= 1
-        self._begin()
-
-    def clear(self) -> None:
-        self._waiting.clear()
-
-    def _begin(self) -> None:
-        if self._is_beginning:
-            return  # A batch in memory is answered at once: the loop below goes on, and nothing is nested.
-        self._is_beginning = True
-        while self._waiting and self._running < _BATCHES_MAX:
-            self._running += 1
-            self._waiting.popleft().begin()
-        self._is_beginning = False
 
 
 class BatchRead:
@@ -61,7 +16,7 @@ class BatchRead:
 
     def __init__(
         self,
-        connection: "BookieConnection",
+        connection: BookieConnection,
         ledger_id: LedgerId,
         first: EntryId,
         *,

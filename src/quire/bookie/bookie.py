@@ -18,13 +18,14 @@ Invariants:
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from ssl import SSLContext
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
-from quire.bookie.connection import BookieConnection
+from quire.bookie.connection import BookieConnection, RequestHandlers
 from quire.bookie.garbage import GarbageCollector, GarbageSettings
 from quire.bookie.history import History
 from quire.bookie.identity import (
@@ -41,6 +42,7 @@ from quire.bookie.ledger_storage import LedgerStorage, OpenIndex
 from quire.bookie.measures import measure, measure_connections, measure_garbage, measure_space
 from quire.bookie.metrics import READONLY, UNREGISTERED, WRITABLE, BookieMetrics
 from quire.bookie.moved_ledgers import MovedLedgers
+from quire.bookie.requests_v2 import on_v2_adds, on_v2_frame
 from quire.bookie.reserve import SpaceReserve, is_full
 from quire.bookie.service import BookieService
 from quire.bookie.settings import ServerSettings, StorageSettings
@@ -79,12 +81,6 @@ class BookieSettings:
     bookie_id: BookieId | None = None
     """The bookie's name for life. Without one: that of its folders, else the advertised host and port."""
 
-    admin_address: tuple[str, int] | None = None
-    """Where to serve metrics and the admin API; None for nowhere. It asks for no password: keep it on loopback."""
-
-    http_hosts: tuple[str, ...] = ()
-    """Other names by which the admin API is asked for than where it listens, and the advertised one."""
-
     checkpoint_interval_s: float = 10.0
     """How often the write cache is moved to the entry logs if it does not fill up before: less to replay later."""
 
@@ -101,6 +97,20 @@ class BookieSettings:
     garbage: GarbageSettings = GarbageSettings()
 
 
+@functools.cache
+def _v3_handler() -> Callable[[BookieConnection, memoryview], None]:
+    """Version 3 is protobuf, and loaded with the first frame of it: an embedded log has none before it is read."""
+    from quire.bookie.requests_v3 import on_v3_frame
+
+    return on_v3_frame
+
+
+_HANDLERS: Final = RequestHandlers(on_v2_adds, on_v2_frame, lambda connection, frame: _v3_handler()(connection, frame))
+
+
+ServeAdmin: TypeAlias = Callable[["Bookie"], AbstractAsyncContextManager[tuple[str, int]]]
+
+
 class Bookie:
     """A running bookie, from the moment its block is entered. `address` is where it listens."""
 
@@ -112,8 +122,11 @@ class Bookie:
         *,
         open_index: OpenIndex | None = None,
         tls: SSLContext | None = None,
+        serve_admin: ServeAdmin | None = None,
     ) -> None:
+        """`serve_admin` serves its admin API, and yields where: see `quire.bookie.admin.status`."""
         self._runtime, self._cluster, self.settings, self._tls = runtime, cluster, settings, tls
+        self._serve_admin = serve_admin
         self._open_index = open_index or _rocks_index(f"{settings.folders.data}/index")
         journal_count = len(settings.folders.journals)
         self.metrics = BookieMetrics(runtime.clock.monotonic, journal_count=journal_count)
@@ -162,7 +175,8 @@ class Bookie:
         await self._open(self._opened)
         measure_space(self.metrics, lambda: self._space, folders.all, self.service)
         stack.push_async_callback(server.aclose, grace_s=_DRAIN_S)  # Before the storage: nobody may use that any more.
-        await self._serve_admin(stack)
+        if self._serve_admin is not None:
+            self.admin_address = await stack.enter_async_context(self._serve_admin(self))
         await server.listen()
         self._is_ready = True
         await self._register(stack)
@@ -244,17 +258,7 @@ class Bookie:
         return bookie_id(f"{self.settings.advertised_host or self.address[0]}:{self.address[1]}")
 
     def _accept(self) -> asyncio.BaseProtocol:
-        return BookieConnection(self.service, self._tls)
-
-    async def _serve_admin(self, stack: AsyncExitStack) -> None:
-        if self.settings.admin_address is not None:
-            from quire.bookie.admin import AdminServer  # HTTP, which an embedded bookie does not speak.
-            from quire.bookie.status import BookieAdmin
-
-            advertised, hosts = self.settings.advertised_host, self.settings.http_hosts
-            names = hosts if advertised is None else (advertised, *hosts)
-            admin = AdminServer(BookieAdmin(self), *self.settings.admin_address, hosts=names)
-            self.admin_address = (await stack.enter_async_context(admin)).address
+        return BookieConnection(self.service, _HANDLERS, self._tls)
 
     async def _register(self, stack: AsyncExitStack) -> None:
         host = self.settings.advertised_host or self.address[0]

@@ -17,10 +17,9 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from quire.bookie.batch_read import BatchQueue
-from quire.bookie.requests_v2 import on_v2_adds, on_v2_frame
+from quire.bookie.batch_queue import BatchQueue
 from quire.bookie.service import BookieService
 from quire.codec.digest import Buffer
 from quire.codec.wire.codes import Status
@@ -61,11 +60,19 @@ class _Acks:
         return bool(self.v2 or self.v3 or self.deferred or self.others)
 
 
+class RequestHandlers(NamedTuple):
+    """What carries out requests. Raises `ProtocolViolation` for what is none: the connection is closed."""
+
+    v2_adds: Callable[["BookieConnection", list[memoryview]], None]  # Adds that begin alike: see `RUN_START_BYTES`.
+    v2_frame: Callable[["BookieConnection", memoryview], None]
+    v3_frame: Callable[["BookieConnection", memoryview], None]
+
+
 class BookieConnection(asyncio.BufferedProtocol):
     """The bookie's side of a connection."""
 
-    def __init__(self, service: BookieService, tls: ssl.SSLContext | None) -> None:
-        self.service, self.tls = service, tls
+    def __init__(self, service: BookieService, handlers: RequestHandlers, tls: ssl.SSLContext | None) -> None:
+        self.service, self.tls, self._handlers = service, tls, handlers
         self.waiters: dict[LacWaiter, tuple[LedgerId, asyncio.TimerHandle]] = {}
         self.batches = BatchQueue()
         self.listing = asyncio.Lock()
@@ -114,13 +121,6 @@ class BookieConnection(asyncio.BufferedProtocol):
         """What answers adds of version 3."""
         return AddResponses()
 
-    @cached_property
-    def _on_v3_frame(self) -> Callable[["BookieConnection", memoryview], None]:
-        """Version 3 is protobuf, and loaded with the first frame of it: an embedded log has none before it is read."""
-        from quire.bookie.requests_v3 import on_v3_frame
-
-        return on_v3_frame
-
     def _on_bytes(self, data: memoryview) -> None:
         service = self.service
         since = asyncio.get_running_loop().time()
@@ -136,23 +136,23 @@ class BookieConnection(asyncio.BufferedProtocol):
                     if bytes(frame[:RUN_START_BYTES]) == start and len(frame) >= RUN_BYTES_MIN:
                         run.append(frame)
                         continue
-                    on_v2_adds(self, run)
+                    self._handlers.v2_adds(self, run)
                     run = []
                 if self._transport is None:
                     break
                 if self._awaits_tls:
                     raise _early()
                 if frame[0] == 0x0A:
-                    self._on_v3_frame(self, frame)
+                    self._handlers.v3_frame(self, frame)
                 elif (start := run_start(frame)) is not None:
                     run = [frame]
                 else:
-                    on_v2_frame(self, frame)
+                    self._handlers.v2_frame(self, frame)
             if run:
-                on_v2_adds(self, run)
+                self._handlers.v2_adds(self, run)
         except ProtocolViolation as violation:
             if run:
-                on_v2_adds(self, run)  # They came before, and are whole.
+                self._handlers.v2_adds(self, run)  # They came before, and are whole.
             self._violated(violation)
             return
         for journal, acks in enumerate(self._acks):

@@ -5,21 +5,17 @@ no error: the answer is then the LAC as it is. Every other entry id than that of
 is how clients tell whether there is one.
 """
 
-from typing import TYPE_CHECKING
-
+from quire.bookie.connection import BookieConnection
 from quire.codec.wire import v3
 from quire.codec.wire.codes import Status
 from quire.codec.wire.v3_messages import ReadFlag, ReadRequest, ReadResponse, Request
 from quire.types import NO_ENTRY, EntryId
 
-if TYPE_CHECKING:
-    from quire.bookie.connection import BookieConnection
-
 
 class LongPoll:
     """One request."""
 
-    def __init__(self, connection: "BookieConnection", request: Request, read: ReadRequest) -> None:
+    def __init__(self, connection: BookieConnection, request: Request, read: ReadRequest) -> None:
         self._connection, self._request, self._read = connection, request, read
         self._previous = NO_ENTRY if read.previous_lac is None else read.previous_lac
         self._timed = connection.timed(connection.service.metrics.requests.long_poll_read)

@@ -1,21 +1,19 @@
 """Requests of version 2: the binary packets for adds, reads and batch reads."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from quire.bookie.batch_read import BatchRead
+from quire.bookie.connection import BookieConnection
 from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
 from quire.codec.wire.v2_adds import decode_add_requests
 from quire.codec.wire.v3_messages import AUTH_DISABLED_PLUGIN, AuthMessage
 from quire.protocol.space import SpaceMode
 
-if TYPE_CHECKING:
-    from quire.bookie.connection import BookieConnection
-
 _OK: Final = Status.EOK
 
 
-def on_v2_frame(connection: "BookieConnection", frame: memoryview) -> None:
+def on_v2_frame(connection: BookieConnection, frame: memoryview) -> None:
     """Carry out one request. Raises `ProtocolViolation` for what is none: the connection is to be closed."""
     version, opcode, _ = v2.decode_header(frame)
     if opcode == v2.READ_ENTRY:
@@ -29,7 +27,7 @@ def on_v2_frame(connection: "BookieConnection", frame: memoryview) -> None:
         connection.send(v2.encode_auth(AuthMessage(AUTH_DISABLED_PLUGIN), version=version))
 
 
-def on_v2_adds(connection: "BookieConnection", frames: list[memoryview]) -> None:
+def on_v2_adds(connection: BookieConnection, frames: list[memoryview]) -> None:
     """Carry out adds that begin alike: of one ledger, with one key, and without flags."""
     service = connection.service
     # A single one, as of many writers that take turns, is cheaper by itself.
@@ -46,7 +44,7 @@ def on_v2_adds(connection: "BookieConnection", frames: list[memoryview]) -> None
         _on_add(connection, frame, v2.VERSION)
 
 
-def _on_add(connection: "BookieConnection", frame: memoryview, version: int) -> None:
+def _on_add(connection: BookieConnection, frame: memoryview, version: int) -> None:
     flags, master_key, ledger_id, entry_id, lac, entry = v2.decode_add_request(frame)
     result: int | Status
     if version > v2.VERSION:
@@ -73,7 +71,7 @@ def _on_add(connection: "BookieConnection", frame: memoryview, version: int) -> 
         connection.when_durable(ledger_id, result, lambda: connection.send(answer))
 
 
-def _on_read(connection: "BookieConnection", frame: memoryview, version: int) -> None:
+def _on_read(connection: BookieConnection, frame: memoryview, version: int) -> None:
     flags, ledger_id, entry_id, master_key = v2.decode_read_request(frame)
     service = connection.service
     if not flags & v2.DO_FENCING and version == v2.VERSION and not connection.is_congested:
@@ -108,7 +106,7 @@ def _on_read(connection: "BookieConnection", frame: memoryview, version: int) ->
         service.read(connection, ledger_id, entry_id, answer)
 
 
-def _on_batch_read(connection: "BookieConnection", frame: memoryview, version: int) -> None:
+def _on_batch_read(connection: BookieConnection, frame: memoryview, version: int) -> None:
     flags, ledger_id, entry_id, request_id, entries_max, bytes_max, master_key = v2.decode_batch_read_request(frame)
     service = connection.service
     timed = connection.timed(service.metrics.requests.read_entry)

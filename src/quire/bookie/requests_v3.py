@@ -1,8 +1,9 @@
 """Requests of version 3: protobuf messages, for everything that a bookie does."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from quire.bookie.connection import BookieConnection
 from quire.bookie.ledger_storage import Absence
 from quire.bookie.long_poll import LongPoll
 from quire.codec.entry import STORABLE_BYTES_MIN, stored_ids
@@ -41,13 +42,10 @@ from quire.codec.wire.v3_reads import read_response_parts
 from quire.errors import Damaged
 from quire.types import NO_ENTRY, EntryId
 
-if TYPE_CHECKING:
-    from quire.bookie.connection import BookieConnection
-
 _OK: Final = Status.EOK
 
 
-def on_v3_frame(connection: "BookieConnection", frame: memoryview) -> None:
+def on_v3_frame(connection: BookieConnection, frame: memoryview) -> None:
     """Carry out one request. Raises `ProtocolViolation` for what is none: the connection is to be closed."""
     request = v3.decode_request(frame)
     content = request.content
@@ -61,7 +59,7 @@ def on_v3_frame(connection: "BookieConnection", frame: memoryview) -> None:
         _HANDLERS[type(content)](connection, request, content)
 
 
-def _send(connection: "BookieConnection", request: Request, status: Status, content: ResponseContent) -> None:
+def _send(connection: BookieConnection, request: Request, status: Status, content: ResponseContent) -> None:
     connection.send(v3.encode_response(request.txn_id, status, content))
 
 
@@ -91,7 +89,7 @@ def _echo(content: RequestContent) -> ResponseContent:
 # --- Writing
 
 
-def _on_add(connection: "BookieConnection", request: Request, add: AddRequest) -> None:
+def _on_add(connection: BookieConnection, request: Request, add: AddRequest) -> None:
     service, body = connection.service, add.body
     result: int | Status
     # What is too short for ids of its own goes by those of the request, as far as it goes: it cannot be stored.
@@ -118,7 +116,7 @@ def _on_add(connection: "BookieConnection", request: Request, add: AddRequest) -
         connection.acknowledge_v3(result, stored_in, request.txn_id, add.ledger_id, add.entry_id, deferred=deferred)
 
 
-def _on_write_lac(connection: "BookieConnection", request: Request, content: WriteLacRequest) -> None:
+def _on_write_lac(connection: BookieConnection, request: Request, content: WriteLacRequest) -> None:
     service = connection.service
     timed = connection.timed(service.metrics.requests.write_lac)
 
@@ -133,7 +131,7 @@ def _on_write_lac(connection: "BookieConnection", request: Request, content: Wri
         connection.when_durable(content.ledger_id, result, lambda: answer(_OK))
 
 
-def _on_force(connection: "BookieConnection", request: Request, content: ForceLedgerRequest) -> None:
+def _on_force(connection: BookieConnection, request: Request, content: ForceLedgerRequest) -> None:
     """Everything that was written to the ledger before is in its journal, so that one has to catch up."""
     service = connection.service
     timed = connection.timed(service.metrics.requests.force_ledger)
@@ -149,7 +147,7 @@ def _on_force(connection: "BookieConnection", request: Request, content: ForceLe
 # --- Reading
 
 
-def _on_read(connection: "BookieConnection", request: Request, read: ReadRequest) -> None:
+def _on_read(connection: BookieConnection, request: Request, read: ReadRequest) -> None:
     service = connection.service
     if read.is_long_poll:
         LongPoll(connection, request, read).start()
@@ -194,7 +192,7 @@ def _on_read(connection: "BookieConnection", request: Request, read: ReadRequest
 
 
 def _send_entry(
-    connection: "BookieConnection", request: Request, read: ReadRequest, entry: bytes, max_lac: EntryId | None
+    connection: BookieConnection, request: Request, read: ReadRequest, entry: bytes, max_lac: EntryId | None
 ) -> None:
     connection.service.metrics.storage.read_bytes.value += len(entry)
     before, after = read_response_parts(
@@ -203,7 +201,7 @@ def _send_entry(
     connection.send(before, entry, after)
 
 
-def _on_read_lac(connection: "BookieConnection", request: Request, content: ReadLacRequest) -> None:
+def _on_read_lac(connection: BookieConnection, request: Request, content: ReadLacRequest) -> None:
     service = connection.service
     timed = connection.timed(service.metrics.requests.read_lac)
 
@@ -219,7 +217,7 @@ def _on_read_lac(connection: "BookieConnection", request: Request, content: Read
     service.read(connection, content.ledger_id, NO_ENTRY, answer)
 
 
-def _on_info(connection: "BookieConnection", request: Request, content: BookieInfoRequest) -> None:
+def _on_info(connection: BookieConnection, request: Request, content: BookieInfoRequest) -> None:
     service = connection.service
     timed = connection.timed(service.metrics.requests.bookie_info)
     requested = content.requested or 0
@@ -239,7 +237,7 @@ def _on_info(connection: "BookieConnection", request: Request, content: BookieIn
     connection.spawn(look())
 
 
-def _on_list(connection: "BookieConnection", request: Request, content: ListEntriesRequest) -> None:
+def _on_list(connection: BookieConnection, request: Request, content: ListEntriesRequest) -> None:
     service, ledger_id = connection.service, content.ledger_id
     timed = connection.timed(service.metrics.requests.list_entries)
 
@@ -270,12 +268,12 @@ def _on_list(connection: "BookieConnection", request: Request, content: ListEntr
 # --- The connection itself
 
 
-def _on_auth(connection: "BookieConnection", request: Request, content: AuthMessage) -> None:
+def _on_auth(connection: BookieConnection, request: Request, content: AuthMessage) -> None:
     """Nobody has to authenticate: whatever was sent, it is enough."""
     _send(connection, request, _OK, _echo(content))
 
 
-def _on_start_tls(connection: "BookieConnection", request: Request, content: StartTlsRequest) -> None:
+def _on_start_tls(connection: BookieConnection, request: Request, content: StartTlsRequest) -> None:
     if connection.tls is None:
         connection.send(v3.encode_refusal(request.txn_id, request.operation, Status.EBADREQ))
     else:

@@ -12,7 +12,7 @@ Invariants, of those in the ledger protocol:
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from quire.bookie.ledger_state import LacWaiter
 from quire.bookie.ledger_storage import Absence, LedgerStorage
@@ -26,9 +26,6 @@ from quire.protocol.space import SpaceMode
 from quire.runtime import Runtime
 from quire.telemetry.events import Seldom, logger
 from quire.types import NO_ENTRY, EntryId, LedgerId
-
-if TYPE_CHECKING:
-    from quire.bookie.connection import BookieConnection
 
 _LOG = logger("bookie.service")
 _CONNECTION_LOG = logger("bookie.connection")
@@ -50,6 +47,42 @@ _OF_ABSENCE: Final = {
 ReadReply = Callable[[Status, bytes | None], None]
 
 
+class ClientConnection(Protocol):
+    """A connection, as far as its requests need one."""
+
+    peer: str
+    waiters: dict[LacWaiter, tuple[LedgerId, asyncio.TimerHandle]]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an answer may still be sent."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether so much is unsent that nothing should be read for it."""
+
+    def park(self, again: Callable[[], None]) -> None:
+        """Call this when it is not congested any more."""
+
+    def hold_reading(self, reason: str) -> None:
+        """Take no more requests until `release_reading`."""
+
+    def release_reading(self, reason: str) -> None:
+        """Take requests again."""
+
+    def when_durable(self, ledger_id: LedgerId, number: int, then: Callable[[], None]) -> None:
+        """Call `then` when the journal of the ledger is durable so far."""
+
+    def on_durable(self, journal: int, number: int) -> bool:
+        """Answer what waited for this. Returns whether more waits."""
+
+    def on_written(self, journal: int, number: int) -> None:
+        """Answer what waited for no more than this."""
+
+    def abort(self) -> None:
+        """Close at once, without what is unsent."""
+
+
 class BookieService:
     """The storage as connections use it. `storage` is set before the first connection is accepted."""
 
@@ -59,11 +92,11 @@ class BookieService:
         self.runtime, self.settings, self.metrics = runtime, settings, metrics
         self.mode = SpaceMode.WRITABLE
         self.is_stopping = False
-        self.connections: dict[BookieConnection, None] = {}
-        self.half_frames: dict[BookieConnection, int] = {}  # Bytes of frames whose end has not come yet, oldest first.
+        self.connections: dict[ClientConnection, None] = {}
+        self.half_frames: dict[ClientConnection, int] = {}  # Bytes of frames whose end has not come yet, oldest first.
         self._half_bytes = 0
-        self._awaiting: list[dict[BookieConnection, None]] = [{} for _ in range(journal_count)]
-        self._throttled: dict[BookieConnection, None] = {}
+        self._awaiting: list[dict[ClientConnection, None]] = [{} for _ in range(journal_count)]
+        self._throttled: dict[ClientConnection, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._lac_askers: dict[LedgerId, list[Callable[[EntryId | Status], None]]] = {}
         self.checkpoint_wanted = asyncio.Event()
@@ -112,7 +145,7 @@ class BookieService:
 
     # --- Durability and backpressure
 
-    def await_durable(self, journal: int, connection: "BookieConnection") -> None:
+    def await_durable(self, journal: int, connection: ClientConnection) -> None:
         self._awaiting[journal][connection] = None
 
     def on_durable(self, journal: int, number: int) -> None:
@@ -129,7 +162,7 @@ class BookieService:
         for connection in self._awaiting[journal]:
             connection.on_written(journal, number)
 
-    def throttle(self, connection: "BookieConnection") -> None:
+    def throttle(self, connection: ClientConnection) -> None:
         """More waits than should: read no more from this client until there is room."""
         self.metrics.storage.writes_throttled.value += 1
         self._throttled[connection] = None
@@ -142,7 +175,7 @@ class BookieService:
             for connection in released:
                 connection.release_reading("room")
 
-    def on_half_frame(self, connection: "BookieConnection", size: int) -> None:
+    def on_half_frame(self, connection: ClientConnection, size: int) -> None:
         """Keep what unfinished frames take in all within bounds: whoever has been sending one for longest goes.
 
         Say 0 before the size of a frame that is another one than before.
@@ -159,7 +192,7 @@ class BookieService:
             self._half_bytes -= self.half_frames.pop(oldest)
             oldest.abort()
 
-    def on_lost(self, connection: "BookieConnection") -> None:
+    def on_lost(self, connection: ClientConnection) -> None:
         self.connections.pop(connection, None)
         self._throttled.pop(connection, None)
         self.on_half_frame(connection, 0)
@@ -209,7 +242,7 @@ class BookieService:
 
     # --- Reading
 
-    def read(self, connection: "BookieConnection", ledger_id: LedgerId, entry_id: EntryId, reply: ReadReply) -> None:
+    def read(self, connection: ClientConnection, ledger_id: LedgerId, entry_id: EntryId, reply: ReadReply) -> None:
         """Tell `reply` the entry, -1 being the last one, or a status. It may be told before this returns."""
         if entry_id == NO_ENTRY:
             last = self.last_entry(ledger_id)
@@ -233,7 +266,7 @@ class BookieService:
             reply(Status.ETOOMANYREQUESTS, None)
 
     def _tell(
-        self, connection: "BookieConnection", ledger_id: LedgerId, entry_id: EntryId, reply: ReadReply, answer: Answer
+        self, connection: ClientConnection, ledger_id: LedgerId, entry_id: EntryId, reply: ReadReply, answer: Answer
     ) -> None:
         if connection.is_congested:  # Its client reads too slowly to hold the entry for it: ask again later.
             connection.park(lambda: self.read(connection, ledger_id, entry_id, reply))
@@ -268,7 +301,7 @@ class BookieService:
         return _OF_ABSENCE[last] if isinstance(last, Absence) else last
 
     def fence(
-        self, connection: "BookieConnection", ledger_id: LedgerId, master_key: bytes | None, then: Callable[[], None]
+        self, connection: ClientConnection, ledger_id: LedgerId, master_key: bytes | None, then: Callable[[], None]
     ) -> Status | None:
         """Fence a ledger, and go on with `then` once that is durable. A status if it may not be fenced."""
         if master_key is None:
@@ -318,7 +351,7 @@ class BookieService:
 
     def wait_for_lac(
         self,
-        connection: "BookieConnection",
+        connection: ClientConnection,
         ledger_id: LedgerId,
         previous: EntryId,
         wait_s: float,

@@ -15,8 +15,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from quire.bookie import admin as admin_module
-from quire.bookie.admin import AdminServer, BookieStatus, Health
+from quire.bookie.admin import server as admin_module
+from quire.bookie.admin.server import AdminServer
+from quire.bookie.admin.source import BookieStatus, Health
 from quire.bookie.metrics import WRITABLE, BookieMetrics
 from quire.errors import BookieReadOnly, MetadataUnavailable
 from quire.runtime import http_answers

@@ -10,11 +10,12 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from quire.bookie.bookie import Bookie, BookieSettings
+from quire.bookie.connection import BookieConnection
 from quire.bookie.identity import BookieFolders
 from quire.bookie.settings import ServerSettings
 from quire.codec.wire.codes import Status
@@ -363,7 +364,7 @@ def test_a_client_that_takes_nothing_does_not_hold_up_the_others(run: Run, tmp_p
                 assert (await client.read(V2, LEDGER, entry_id)).body == entry(LEDGER, entry_id)
             held = [
                 connection._out_bytes + connection._transport.get_write_buffer_size()
-                for connection in bookie.service.connections
+                for connection in cast(list[BookieConnection], [*bookie.service.connections])
                 if connection._transport is not None
             ]
             assert sum(held) <= 2_000_000

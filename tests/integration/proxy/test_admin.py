@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from quire.app.proxy import ProxyOptions
-from quire.proxy.admin import ProxyAdmin
+from quire.proxy.admin.server import ProxyAdmin
 from quire.proxy.loop_lag import LoopLag
 from quire.rpc.serving.tokens import Tokens, new_token
 from quire.runtime.clock import AsyncioClock

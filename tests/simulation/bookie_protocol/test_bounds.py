@@ -2,9 +2,11 @@
 
 import asyncio
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from quire.bookie.connection import BookieConnection
 from quire.bookie.settings import ServerSettings
 from quire.codec.wire import v2
 from quire.codec.wire.codes import Status
@@ -36,10 +38,14 @@ LARGE = bytes(1000)
 WINDOW_BYTES = 64 * 1024
 
 
+def connections_of(world: World) -> list[BookieConnection]:
+    return cast(list[BookieConnection], [*world.service.connections])
+
+
 def held_bytes(world: World) -> int:
     """What the bookie keeps for its clients of answers they have not taken."""
     total = 0
-    for connection in world.service.connections:
+    for connection in connections_of(world):
         transport = connection._transport
         assert isinstance(transport, SimTransport)
         total += connection._out_bytes + transport.get_write_buffer_size()
@@ -96,7 +102,7 @@ def test_a_client_that_never_reads_its_answers_is_held(what: str, restarted: boo
         for _ in range(100):
             await world.pass_time(0.05)
             most = max(most, held_bytes(world))
-            assert all(connection.batches._running <= 4 for connection in world.service.connections)
+            assert all(connection.batches._running <= 4 for connection in connections_of(world))
         # A chunk of small requests may be answered before the transport says that it is enough.
         assert most <= unsent_max + largest_answer + 140_000
         assert (await world.client.read(V2, LEDGER, 0)).status is OK
@@ -329,9 +335,7 @@ def test_many_requests_that_wait_for_the_journal_do_not_pile_up() -> None:
         client = await world.connect()
         client.send(V2.add(LEDGER, 0), *(V3.frame(ForceLedgerRequest(LEDGER)) for _ in range(20_000)))
         await world.pass_time(50.0)
-        (waiting,) = [
-            len(connection._acks[0].others) for connection in world.service.connections if connection._acks[0]
-        ]
+        (waiting,) = [len(connection._acks[0].others) for connection in connections_of(world) if connection._acks[0]]
         assert 5_000 <= waiting <= 10_000
         assert (await world.client.read(V2, LEDGER, 0)).status is OK
         world.slow_syncs(0.001)
@@ -366,7 +370,7 @@ def test_batches_that_wait_for_the_disk_are_bounded_and_refused_beyond() -> None
         client = await world.connect()
         client.send(*(batch(number % 10) for number in range(1500)))
         await client.until(lambda: len(client.frames) >= 490)
-        assert max(len(connection.batches._waiting) for connection in world.service.connections) == 1000
+        assert max(len(connection.batches._waiting) for connection in connections_of(world)) == 1000
         assert world.service.metrics.requests.reads_rejected.value == 1500 - 1000 - 4
         await client.until(lambda: len(client.frames) == 1500)
         statuses = [v2.decode_batch_read_response(memoryview(frame)[4:])[0] for frame in client.frames]

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from typer.testing import CliRunner
 
+from quire.bookie.admin.status import serve_admin
 from quire.bookie.bookie import Bookie, BookieSettings
 from quire.bookie.garbage import GarbageSettings
 from quire.bookie.identity import BookieFolders
@@ -76,7 +77,6 @@ class SmallCluster:
             folders,
             port=0,
             bookie_id=bookie_id(f"bookie-{number}"),
-            admin_address=("127.0.0.1", 0),
             checkpoint_interval_s=0.2,
             storage=_STORAGE,
             space=SpaceSettings(free_bytes_min=1 << 20, reserve_bytes=0, check_interval_s=0.05),
@@ -89,6 +89,7 @@ class SmallCluster:
             self._cluster,
             own,
             open_index=lambda position: index.open(create=position is None, position_min=position),
+            serve_admin=serve_admin,
         )
         self.running[number] = await bookie.__aenter__()
         return bookie

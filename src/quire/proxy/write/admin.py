@@ -1,28 +1,47 @@
 """What operators ask of a write proxy: what it owns, how much it has to do, and that it takes no more, or leaves."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument, Unavailable
 from quire.protocol.rate_limits import load
+from quire.proxy.write.balancer import Balancer
 from quire.proxy.write.metrics import StreamFigures
 from quire.proxy.write.owned_stream import OwnedStream
+from quire.proxy.write.routing import Routing
+from quire.proxy.write.stream_table import StreamTable
 from quire.rpc.serving import methods
 from quire.rpc.serving.methods import Method
 from quire.rpc.serving.transport import Caller, UnaryHandler
+from quire.stream.namespace import Namespace
 from quire.telemetry.events import logger
 
-if TYPE_CHECKING:
-    from quire.proxy.write.proxy import WriteProxy
-
 _log = logger("proxy.write")
+
+
+class AdministeredProxy(Protocol):
+    """A write proxy, as far as its operators need it."""
+
+    namespace: Namespace
+    table: StreamTable
+    routing: Routing
+    balancer: Balancer | None
+
+    @property
+    def status(self) -> pb.ServerStatus: ...
+
+    def life_of(self, stream: OwnedStream) -> str: ...
+
+    def set_accepting(self, accept: bool) -> None: ...
+
+    def ask_to_drain(self, *, streams_per_s: float = 0.0) -> None: ...
 
 
 class Admin:
     """The Admin service of one proxy, and the same for its debug pages."""
 
-    def __init__(self, proxy: "WriteProxy") -> None:
+    def __init__(self, proxy: AdministeredProxy) -> None:
         self._proxy = proxy
         self._clock = proxy.namespace.context.runtime.clock
 

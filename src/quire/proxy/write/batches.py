@@ -8,8 +8,8 @@ from quire.codec.stream.producers import PRODUCER_ID_BYTES
 from quire.codec.stream.record_sets import decode_record_set, record_set_bytes, record_set_count
 from quire.codec.stream_metadata.names import stream_name
 from quire.errors import ChecksumMismatch, DamagedEntry, InvalidArgument, InvalidName, RecordTooLarge
-from quire.proxy.write.operations import Submission
 from quire.proxy.write.settings import WriteProxySettings
+from quire.proxy.write.submissions import Submission
 from quire.rpc.serving.transport import Caller
 
 _SEQ_MAX: Final = 2**63 - 1

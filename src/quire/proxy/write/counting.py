@@ -6,7 +6,7 @@ from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import InvalidArgument, QuireError
 from quire.proxy.counted_calls import code_of
 from quire.proxy.write.metrics import WriteProxyMetrics
-from quire.proxy.write.operations import Submission
+from quire.proxy.write.submissions import Submission
 from quire.rpc.serving.transport import Caller
 from quire.runtime import Clock
 from quire.telemetry.events import logger

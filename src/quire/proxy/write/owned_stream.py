@@ -29,11 +29,12 @@ from quire.protocol.rate_limits import LevelLimiter, MovingRate, RateLimits
 from quire.protocol.stream_states import StreamLife, StreamState, Treatment
 from quire.proxy.write.answers import unavailable
 from quire.proxy.write.metrics import WriteProxyMetrics
-from quire.proxy.write.operations import Operation, Submission
+from quire.proxy.write.operations import Operation
 from quire.proxy.write.producer_records import mark, read_producers
 from quire.proxy.write.refusals import Refusing
 from quire.proxy.write.serving import ServingStream
 from quire.proxy.write.settings import WriteProxySettings
+from quire.proxy.write.submissions import Submission
 from quire.stream.namespace import Namespace
 from quire.telemetry.events import logger
 from quire.values import dataclass

@@ -40,7 +40,7 @@ from quire.proxy.write.counting import WriteCounts
 from quire.proxy.write.draining import Drain
 from quire.proxy.write.load_board import LoadBoard
 from quire.proxy.write.metrics import WriteProxyMetrics
-from quire.proxy.write.operations import Submission, Use
+from quire.proxy.write.operations import Use
 from quire.proxy.write.owned_stream import Household, OwnedStream
 from quire.proxy.write.refusals import Refusals
 from quire.proxy.write.removal import OwnersCatalog
@@ -48,6 +48,7 @@ from quire.proxy.write.routing import Routing
 from quire.proxy.write.serving import ServingStream
 from quire.proxy.write.settings import WriteProxySettings
 from quire.proxy.write.stream_table import StreamTable
+from quire.proxy.write.submissions import Submission
 from quire.proxy.write.write_calls import WriteCall
 from quire.rpc.serving import methods
 from quire.rpc.serving.results import dlsn_message, dlsn_of

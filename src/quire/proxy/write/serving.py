@@ -30,8 +30,8 @@ from quire.errors import (
 from quire.protocol.producers import Duplicate, OutOfOrder, ProducerTable, SnapshotRule
 from quire.proxy.write.answers import predecessor_failed, unavailable, unknown
 from quire.proxy.write.metrics import WriteProxyMetrics
-from quire.proxy.write.operations import BatchTag, Submission
 from quire.proxy.write.settings import WriteProxySettings
+from quire.proxy.write.submissions import BatchTag, Submission
 from quire.runtime import Clock
 from quire.stream.dlsn_runs import PlacedRun
 from quire.stream.record_queue import TrackedCall

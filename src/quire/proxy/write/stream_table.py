@@ -27,9 +27,10 @@ from quire.protocol.limit_rules import LimitRules
 from quire.protocol.rate_limits import LevelLimiter, MovingRate, charge
 from quire.protocol.stream_states import StreamState
 from quire.proxy.write.answers import not_ready, unavailable
-from quire.proxy.write.operations import Operation, Submission
+from quire.proxy.write.operations import Operation
 from quire.proxy.write.owned_stream import Household, OwnedStream
 from quire.proxy.write.refusals import Refusals
+from quire.proxy.write.submissions import Submission
 from quire.telemetry.events import logger
 
 _log = logger("proxy.write")

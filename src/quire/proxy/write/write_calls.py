@@ -23,9 +23,9 @@ from quire.protocol.write_order import StreamOrder
 from quire.proxy.write.answers import batch_result, placed, predecessor_failed
 from quire.proxy.write.batches import checked_batch
 from quire.proxy.write.counting import WriteCounts
-from quire.proxy.write.operations import Submission
 from quire.proxy.write.settings import WriteProxySettings
 from quire.proxy.write.stream_table import StreamTable
+from quire.proxy.write.submissions import Submission
 from quire.rpc.serving.results import result_of
 from quire.rpc.serving.transport import Caller
 from quire.runtime import Clock

@@ -12,8 +12,8 @@ from quire.codec.stream.compression import Compression
 from quire.codec.stream.record_sets import encode_record_set
 from quire.errors import ChecksumMismatch, InvalidArgument, InvalidName, RecordTooLarge
 from quire.proxy.write.batches import checked_batch
-from quire.proxy.write.operations import Submission
 from quire.proxy.write.settings import WriteProxySettings
+from quire.proxy.write.submissions import Submission
 from quire.rpc.serving.transport import Caller
 
 LZ4 = Compression.LZ4

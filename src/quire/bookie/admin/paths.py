@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from quire.bookie.admin import AdminSource
+from quire.bookie.admin.source import AdminSource
 from quire.runtime.http_answers import BadRequest, Handler, admin_application, error_answer, json_body, metrics_answer
 from quire.telemetry.events import logger
 

@@ -1,22 +1,23 @@
 """The bookie as operators see it: healthy or not, what it holds, and every reason for what it does not do."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from quire.bookie.admin import BookieStatus, GcStatus, Health, JournalStatus
+from quire.bookie.admin.server import AdminServer
+from quire.bookie.admin.source import BookieStatus, GcStatus, Health, JournalStatus
+from quire.bookie.bookie import Bookie
 from quire.bookie.garbage import GarbageCollector
 from quire.errors import Refused
 from quire.protocol.space import SpaceMode
 from quire.telemetry.metrics import Registry
 
-if TYPE_CHECKING:
-    from quire.bookie.bookie import Bookie
-
 
 class BookieAdmin:
     """What the admin API asks of a bookie."""
 
-    def __init__(self, bookie: "Bookie") -> None:
+    def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
 
     @property
@@ -105,3 +106,18 @@ class BookieAdmin:
 
     def resume_compaction(self, *, major: bool, minor: bool) -> None:
         self._garbage.resume(minor=minor, major=major)
+
+
+@asynccontextmanager
+async def serve_admin(
+    bookie: Bookie, *, host: str = "127.0.0.1", port: int = 0, hosts: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[str, int]]:
+    """Serve metrics and the admin API of a bookie. It asks for no password: keep it on loopback. Yields where it
+    listens.
+
+    `hosts` are names by which clients ask for it, other than where it listens and the advertised one.
+    """
+    advertised = bookie.settings.advertised_host
+    names = hosts if advertised is None else (advertised, *hosts)
+    async with AdminServer(BookieAdmin(bookie), host, port, hosts=names) as server:
+        yield server.address

@@ -15,45 +15,25 @@ Paths (`/debug` and its parts answer JSON made for people who look for a cause, 
 
 Programs that reach the port may look, so it listens on loopback unless told otherwise; web pages may not
 (`quire.runtime.http_guard`). If the proxy asks for tokens, those who want to change something have to show one. The
-answers are made in `_admin_paths`, which needs starlette, and is imported for the first client.
+answers are made in `paths.py`, which needs starlette, and is imported for the first client.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from quire.proxy.admin.source import AdminSource
 from quire.proxy.loop_lag import LoopLag
 from quire.rpc.serving.tokens import Tokens
 from quire.runtime import Clock
 from quire.runtime.http_server import HttpServer
 from quire.telemetry import names
 from quire.telemetry.events import logger
-from quire.telemetry.metrics import Registry
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 _log = logger("proxy.admin")
-
-
-class AdminSource(Protocol):
-    """A proxy, as far as its admin API knows it."""
-
-    @property
-    def metrics(self) -> Registry: ...
-
-    @property
-    def not_ready(self) -> list[str]:
-        """Why clients should go elsewhere; nothing if they should not."""
-        ...
-
-    def debug(self) -> Mapping[str, Any]:
-        """What is going on, part by part."""
-        ...
-
-    def ask_to_drain(self) -> None:
-        """Begin to stop in good order. Returns at once; fine if it has begun."""
-        ...
 
 
 class ProxyAdmin:
@@ -90,6 +70,6 @@ class ProxyAdmin:
         await self._stack.aclose()
 
     def _application(self) -> "Starlette":
-        from quire.proxy._admin_paths import AdminPaths
+        from quire.proxy.admin.paths import AdminPaths
 
         return AdminPaths(self._source, self._lag, self._tokens, self._config).application()

@@ -1,4 +1,4 @@
-"""What the admin API of a proxy answers; `quire.proxy.admin` has the list of paths. Imported for the first client."""
+"""What the admin API of a proxy answers; `server.py` has the list of paths. Imported for the first client."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from quire.errors import NotAuthenticated
-from quire.proxy.admin import AdminSource
+from quire.proxy.admin.source import AdminSource
 from quire.proxy.loop_lag import LoopLag
 from quire.rpc.serving.tokens import Tokens
 from quire.runtime.http_answers import BadRequest, admin_application, json_body, metrics_answer
