@@ -14,14 +14,23 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.errors import AppendOutcomeUnknown, OverCapacity, QuireError, StreamUnavailable
 from quire.protocol.redirects import Route
 from quire.proxy.client.appends import Append, Outbox, Parcel
 
-if TYPE_CHECKING:
-    from quire.proxy.client.write_call import WriteCall
+
+class LaneCall(Protocol):
+    """The call to a proxy that batches of a lane go through."""
+
+    lanes: "dict[Lane, None]"
+
+    def want(self, lane: "Lane") -> None:
+        """The lane has something to send."""
+
+    def forget(self, lane: "Lane") -> None:
+        """The lane goes elsewhere."""
 
 
 class Lane:
@@ -32,7 +41,7 @@ class Lane:
         self.stream = stream
         self._attempts = count(1) if attempts is None else attempts
         self.attempt = next(self._attempts)
-        self.call: WriteCall | None = None  # To the proxy where batches go.
+        self.call: LaneCall | None = None  # To the proxy where batches go.
         self.route: Route | None = None  # While the way there is being looked for.
         self.is_leaving = False  # The proxy asked to go elsewhere with what follows.
         self.problem: QuireError | None = None  # What happened last.

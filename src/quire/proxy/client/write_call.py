@@ -9,18 +9,16 @@ Invariants:
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from quire.codec.batch_checksum import batch_checksum
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import ProtocolViolation, ProxyOutcomeUnknown, ProxyUnreachable, QuireError
 from quire.proxy.client.appends import Parcel
 from quire.proxy.client.lane import Lane
+from quire.proxy.client.settings import ProxyClientSettings
 from quire.rpc.serving.methods import WRITE
 from quire.rpc.serving.transport import Channel, Duplex
-
-if TYPE_CHECKING:
-    from quire.proxy.client.writing import Writing
 
 _WINDOW_BATCHES: Final = 256  # Until the proxy says otherwise.
 
@@ -30,10 +28,26 @@ class _Sent(NamedTuple):
     parcel: Parcel
 
 
+class CallOwner(Protocol):
+    """Who opens calls, and hears of what comes back."""
+
+    settings: ProxyClientSettings
+    client_id: str
+    namespace: str
+
+    def on_call_open(self, call: "WriteCall") -> None: ...
+
+    def on_call_over(self, call: "WriteCall", error: QuireError) -> None: ...
+
+    def on_ack(self, call: "WriteCall", lane: Lane, parcel: Parcel, ack: pb.Ack) -> None: ...
+
+    def on_go_away(self, call: "WriteCall", go_away: pb.GoAway) -> None: ...
+
+
 class WriteCall:
     """A call that is open, or being opened."""
 
-    def __init__(self, writing: "Writing", channel: Channel) -> None:
+    def __init__(self, writing: CallOwner, channel: Channel) -> None:
         self._writing, self._channel, self._settings = writing, channel, writing.settings
         self.address = channel.address
         self.lanes: dict[Lane, None] = {}  # Whose batches go here.

@@ -7,16 +7,14 @@ Invariants:
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.protocol.read_windows import Chunk, Window
+from quire.proxy.incarnations import Incarnation
+from quire.proxy.read.frames import SharedRecords
 from quire.proxy.read.lane import Lane, LaneEnd
 from quire.types import DLSN
-
-if TYPE_CHECKING:
-    from quire.proxy.read.stream_lanes import StreamLanes
-
 
 _WORTH_BYTES: Final = 64 << 10  # So much is worth a message of its own: nobody waits for more to come.
 
@@ -25,10 +23,29 @@ class StreamEnded(Exception):
     """The stream is sealed, and everything was taken."""
 
 
+class CursorHome(Protocol):
+    """The stream that a cursor is in."""
+
+    stream: str
+    incarnation: Incarnation
+    records: SharedRecords
+    tail_bytes: int
+
+    def cursor(self, position: DLSN) -> "Cursor":
+        """Another one."""
+        ...
+
+    async def attach(self, cursor: "Cursor") -> Lane:
+        """Put a reader on the lane that has its place. Raises `OverCapacity`."""
+        ...
+
+    def forget(self, cursor: "Cursor") -> None: ...
+
+
 class Cursor:
     """Made by `StreamLanes.cursor`. One task at a time should use it."""
 
-    def __init__(self, home: "StreamLanes", position: DLSN) -> None:
+    def __init__(self, home: CursorHome, position: DLSN) -> None:
         self.home, self.position = home, position
         self.due_s = 0.0  # When it may be given more, in the loop's time: it shares its lane with others.
         self.has_turn = False  # In a round of its lane that has begun.

@@ -4,26 +4,23 @@ A call that waits is a place on a lane, like any reader: it holds no entries.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
-from quire.errors import InvalidArgument, OverCapacity, PositionTruncated
+from quire.errors import InvalidArgument, PositionTruncated
 from quire.proxy.read.composing import Composed, EntryComposer, RecordComposer
 from quire.proxy.read.cursor import Cursor, StreamEnded
 from quire.proxy.read.frames import fetch_message, gap_message, progress_frame
 from quire.proxy.read.openings import start_of
+from quire.proxy.read.service import ReadService
 from quire.rpc.serving.results import dlsn_message
 from quire.stream.start import Start, Txid
 from quire.types import DLSN
 
-if TYPE_CHECKING:
-    from quire.proxy.read.service import ReadService
-
 _BYTES_MAX: Final = 1 << 20  # For callers that do not say.
-_RETRY_AFTER_MS: Final = 1000
 
 
-async def fetch(service: "ReadService", request: pb.FetchRequest) -> pb.FetchResponse:
+async def fetch(service: ReadService, request: pb.FetchRequest) -> pb.FetchResponse:
     """Raises what `open_reading` raises. Without a `max_wait_ms` it does not wait."""
     if request.format not in (pb.ENTRIES, pb.RECORDS):
         raise InvalidArgument(f"this proxy does not know format {request.format}")
@@ -60,7 +57,7 @@ async def fetch(service: "ReadService", request: pb.FetchRequest) -> pb.FetchRes
 
 
 async def _await_some(
-    service: "ReadService",
+    service: ReadService,
     request: pb.FetchRequest,
     cursor: Cursor,
     begin: Start,
@@ -85,12 +82,3 @@ async def _await_some(
                 cursor.advance(composed.after, composed.taken_bytes)  # Nothing that a client sees.
             elif not is_enough:
                 return None
-
-
-def too_many_parked(count: int) -> OverCapacity:
-    return OverCapacity(
-        f"{count} calls wait for entries at this proxy already",
-        hint="Come back in a moment, use another proxy, or read with `Read`: it waits at no cost.",
-        retry_after_ms=_RETRY_AFTER_MS,
-        code=int(pb.READ_OVERLOADED),
-    )

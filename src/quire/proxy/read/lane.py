@@ -16,18 +16,15 @@ import asyncio
 import enum
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from quire.protocol.read_lanes import Ahead
 from quire.protocol.read_pools import Pool
 from quire.protocol.read_windows import Chunk, Window
 from quire.proxy.read.frames import chunk_of
-from quire.proxy.read.rounds import Rounds
+from quire.proxy.read.rounds import LaneReader, Rounds
 from quire.stream.entry_source import EntrySource, Run
 from quire.types import DLSN, LedgerId
-
-if TYPE_CHECKING:
-    from quire.proxy.read.cursor import Cursor
 
 
 class LaneEnd(enum.Enum):
@@ -79,7 +76,7 @@ class Lane:
     ) -> None:
         """`interval_of`: see `Rounds`."""
         self.window, self.pool = Window(begin), pool
-        self.readers: set[Cursor] = set()
+        self.readers: set[LaneReader] = set()
         self.is_tail = False
         self.is_cold = False  # What it reads is in cold storage only.
         self.used_s = self.left_s = now_s  # When somebody took something; when the last reader went.
@@ -91,7 +88,7 @@ class Lane:
         self._home, self._ahead, self._foremost = home, Ahead(), begin
         self._monotonic = monotonic
         self._source: EntrySource | None = None
-        self._parked: dict[Cursor, int] = {}  # Who waits for more than the next entry: for so many bytes.
+        self._parked: dict[LaneReader, int] = {}  # Who waits for more than the next entry: for so many bytes.
         self._asked = asyncio.Event()
         pool.enter(self)
         self._task = asyncio.create_task(self._run(), name=name)
@@ -132,20 +129,20 @@ class Lane:
 
     # --- Readers
 
-    def enter(self, reader: "Cursor") -> None:
+    def enter(self, reader: LaneReader) -> None:
         self.readers.add(reader)
         self.rounds.set_readers(len(self.readers))
         self.used_s = self._monotonic()
         self._foremost = max(self._foremost, reader.position)
 
-    def leave(self, reader: "Cursor") -> None:
+    def leave(self, reader: LaneReader) -> None:
         self.forget(reader)
         self.readers.discard(reader)
         self.rounds.set_readers(len(self.readers))
         if not self.readers:
             self.left_s = self._monotonic()
 
-    def await_more(self, reader: "Cursor", bytes_min: int) -> None:
+    def await_more(self, reader: LaneReader, bytes_min: int) -> None:
         """Wake the reader when there is something at its place, and when it is its turn."""
         if bytes_min > 1 or reader.position > self.window.end:
             self._parked[reader] = bytes_min
@@ -157,7 +154,7 @@ class Lane:
         self._ahead.on_waited()
         self._asked.set()
 
-    def forget(self, reader: "Cursor") -> None:
+    def forget(self, reader: LaneReader) -> None:
         """Do not wake it."""
         self.rounds.forget(reader)
         self._parked.pop(reader, None)
@@ -167,7 +164,7 @@ class Lane:
         if self.rounds.interval_s > 0:
             self.shared = (key, made)
 
-    def on_taken(self, reader: "Cursor") -> None:
+    def on_taken(self, reader: LaneReader) -> None:
         """It has gone on to its new place."""
         if reader.position > self._foremost:
             self._foremost = reader.position

@@ -17,7 +17,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import (
@@ -34,15 +34,13 @@ from quire.proxy.read.composing import Composer, EntryComposer, RecordComposer
 from quire.proxy.read.cursor import Cursor, StreamEnded
 from quire.proxy.read.frames import gap_message, progress_frame
 from quire.proxy.read.openings import Found, start_of
+from quire.proxy.read.service import ReadService
 from quire.rpc.serving.results import dlsn_message, dlsn_of
 from quire.rpc.serving.transport import Take
 from quire.stream.lock import hold_stream_lock
 from quire.stream.start import Start, Txid
 from quire.stream.subscriptions import Subscriptions
 from quire.types import DLSN
-
-if TYPE_CHECKING:
-    from quire.proxy.read.service import ReadService
 
 _SLOW_LAG_BYTES: Final = 64 << 20  # A reader that says nothing else is slow when it is so far behind.
 
@@ -52,7 +50,7 @@ class Reading:
 
     def __init__(
         self,
-        service: "ReadService",
+        service: ReadService,
         request: pb.ReadRequest,
         cursor: Cursor,
         composer: Composer,
@@ -236,7 +234,7 @@ class Reading:
 
 @asynccontextmanager
 async def open_reading(
-    service: "ReadService", request: pb.ReadRequest, *, take: Take | None = None
+    service: ReadService, request: pb.ReadRequest, *, take: Take | None = None
 ) -> AsyncIterator[Reading]:
     """With `take` messages may also be handed out by that.
 
@@ -273,7 +271,7 @@ async def open_reading(
 
 
 @asynccontextmanager
-async def _locked(service: "ReadService", request: pb.ReadRequest) -> AsyncIterator[HeldLock]:
+async def _locked(service: ReadService, request: pb.ReadRequest) -> AsyncIterator[HeldLock]:
     """Hold the stream's read lock, or that of the subscription."""
     name = service.stream_name(request.stream)
     context, settings = service.context, service.namespace.settings_for(name)

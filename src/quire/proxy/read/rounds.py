@@ -11,12 +11,28 @@ Invariants:
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from quire.proxy.read.cursor import Cursor
+from quire.types import DLSN
 
 _AT_ONCE: Final = 128
+
+
+class LaneReader(Protocol):
+    """A reader that goes along with a lane."""
+
+    position: DLSN
+    has_turn: bool
+
+    def wake(self) -> None:
+        """Look again at what there is."""
+
+    def detach(self) -> None:
+        """Leave the lane. Who waits there for more looks for another one."""
+
+    def serve(self) -> bool:
+        """Take what there is. Returns whether that was all."""
+        ...
 
 
 class Rounds:
@@ -27,9 +43,9 @@ class Rounds:
         self.interval_s = 0.0
         self.due_s = 0.0  # When the next round may begin, in the loop's time.
         self._interval_of = interval_of
-        self._hungry: dict[Cursor, None] = {}  # Who has taken all there is.
-        self._ready: dict[Cursor, None] = {}  # Who there is something for.
-        self._round: list[Cursor] = []  # Whose turn it is, from `_next` on, unless they have lost it since.
+        self._hungry: dict[LaneReader, None] = {}  # Who has taken all there is.
+        self._ready: dict[LaneReader, None] = {}  # Who there is something for.
+        self._round: list[LaneReader] = []  # Whose turn it is, from `_next` on, unless they have lost it since.
         self._next = 0
         self._called_s: float | None = None  # There shall be another round, then or later.
         self._timer: asyncio.Handle | None = None
@@ -49,15 +65,15 @@ class Rounds:
 
     # --- Waiting
 
-    def await_more(self, reader: "Cursor") -> None:
+    def await_more(self, reader: LaneReader) -> None:
         self._hungry[reader] = None
 
-    def await_turn(self, reader: "Cursor") -> None:
+    def await_turn(self, reader: LaneReader) -> None:
         """There is something for it, and it was given something just now. Usually more is about to come for all."""
         self._ready[reader] = None
         self.call(self.due_s + self.interval_s / 2)
 
-    def forget(self, reader: "Cursor") -> None:
+    def forget(self, reader: LaneReader) -> None:
         self._hungry.pop(reader, None)
         self._ready.pop(reader, None)
         reader.has_turn = False

@@ -3,7 +3,7 @@
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.codec.stream_metadata.names import stream_name
@@ -14,10 +14,9 @@ from quire.protocol.read_pools import Pool
 from quire.proxy.catalog import check_namespace, namespace_name
 from quire.proxy.read.all_lanes import AllLanes
 from quire.proxy.read.commits import Commits
-from quire.proxy.read.fetching import too_many_parked
+from quire.proxy.read.cursor import Cursor
 from quire.proxy.read.metrics import ReadMetrics
 from quire.proxy.read.openings import Found, Openings
-from quire.proxy.read.reading import Reading
 from quire.proxy.read.settings import ReadProxySettings
 from quire.proxy.read.stream_lanes import StreamLanes
 from quire.stream.namespace import Namespace
@@ -25,6 +24,14 @@ from quire.stream.same_stream import SameStream
 from quire.stream.subscriptions import Subscriptions
 from quire.telemetry import names
 from quire.telemetry.metrics import Registry
+
+
+class OpenReading(Protocol):
+    """A reader that is open at this proxy."""
+
+    stream: str
+    cursor: Cursor
+    messages: int
 
 
 class ReadService:
@@ -40,7 +47,7 @@ class ReadService:
         self.commits = Commits(
             self.context, metrics, interval_s=settings.commit_interval_s, subscriptions_in=self.subscriptions_in
         )
-        self.readings: set[Reading] = set()
+        self.readings: set[OpenReading] = set()
         self.is_draining = False
         self.parked_fetches = 0
         self._readers = 0
@@ -109,7 +116,7 @@ class ReadService:
         """One more fetch may wait for the block. Raises `OverCapacity`."""
         if self.parked_fetches >= self.settings.parked_fetches_max:
             self.metrics.refused.add()
-            raise too_many_parked(self.parked_fetches)
+            raise _too_many_parked(self.parked_fetches)
         self.parked_fetches += 1
         try:
             yield
@@ -117,7 +124,7 @@ class ReadService:
             self.parked_fetches -= 1
 
     @contextmanager
-    def shown(self, reading: Reading) -> Iterator[None]:
+    def shown(self, reading: OpenReading) -> Iterator[None]:
         """The reading is listed for the block."""
         self.readings.add(reading)
         try:
@@ -242,3 +249,12 @@ async def open_read_service(namespace: Namespace, settings: ReadProxySettings) -
         finally:
             await service.commits.aclose()
             await service.openings.aclose()
+
+
+def _too_many_parked(count: int) -> OverCapacity:
+    return OverCapacity(
+        f"{count} calls wait for entries at this proxy already",
+        hint="Come back in a moment, use another proxy, or read with `Read`: it waits at no cost.",
+        retry_after_ms=1000,
+        code=int(pb.READ_OVERLOADED),
+    )

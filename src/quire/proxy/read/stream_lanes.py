@@ -6,17 +6,21 @@ one, and a lane looks again whenever it comes to another ledger.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from quire.codec.pb import quire_v1_pb2 as pb
 from quire.errors import DamagedEntry, OverCapacity
 from quire.protocol.read_lanes import lane_for, lane_met
 from quire.protocol.read_pacing import fan_out_interval_s
+from quire.protocol.read_pools import Pool
 from quire.protocol.read_windows import Chunk
 from quire.proxy.incarnations import Incarnation, incarnation_of
 from quire.proxy.read.cursor import Cursor
 from quire.proxy.read.frames import SharedRecords
 from quire.proxy.read.lane import Lane, LaneEnd
+from quire.proxy.read.metrics import ReadMetrics
+from quire.proxy.read.settings import ReadProxySettings
+from quire.stream.context import StreamContext
 from quire.stream.damage import report_skipped, unreadable
 from quire.stream.entry_source import EntrySource
 from quire.stream.same_stream import gone
@@ -25,14 +29,34 @@ from quire.stream.settings import StreamSettings
 from quire.stream.start import Places
 from quire.types import DLSN
 
-if TYPE_CHECKING:
-    from quire.proxy.read.all_lanes import AllLanes
+
+class LaneBudget(Protocol):
+    """What the lanes of all streams share."""
+
+    context: StreamContext
+    settings: ReadProxySettings
+    metrics: ReadMetrics
+    tail_pool: Pool
+    scan_pool: Pool
+    lanes_met: int
+
+    async def await_room(self) -> None:
+        """Return when another lane may begin. Raises `OverCapacity`."""
+
+    def on_moved(self, lane: Lane) -> None:
+        """The lane reads from cold storage now, or no longer. Raises `OverCapacity` if it may not."""
+
+    def on_room(self) -> None:
+        """A lane has ended, or takes less."""
+
+    def on_lane_failed(self, stream: str, lane: Lane) -> None:
+        """The lane has ended with an error."""
 
 
 class StreamLanes:
     """The lanes and readers of one incarnation of a stream."""
 
-    def __init__(self, every: "AllLanes", stream: str, incarnation: Incarnation, settings: StreamSettings) -> None:
+    def __init__(self, every: LaneBudget, stream: str, incarnation: Incarnation, settings: StreamSettings) -> None:
         self.stream, self.incarnation, self.settings = stream, incarnation, settings
         self.lanes: list[Lane] = []
         self.cursors: set[Cursor] = set()

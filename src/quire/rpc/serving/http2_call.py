@@ -10,14 +10,11 @@ The connection has a window, too, but gives back its room at once: else a call t
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from quire.codec import http2
 from quire.errors import invariant
-
-if TYPE_CHECKING:
-    from quire.rpc.serving.http2_connection import Http2Connection
-
+from quire.rpc.serving.settings import CallSettings
 
 _MESSAGE_BYTES_MIN: Final = 64  # What a message takes in memory, however small it is.
 
@@ -32,6 +29,29 @@ class MessageRefused(Exception):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(message)
         self.cause = cause
+
+
+class CallConnection(Protocol):
+    """The connection of a call, as far as the call needs it."""
+
+    settings: CallSettings
+    peer_window_bytes: int
+
+    def reserve(self, size: int) -> bool:
+        """Whether there is memory for so much."""
+
+    def release(self, size: int) -> None: ...
+
+    def write(self, data: bytes | memoryview) -> None: ...
+
+    def write_control(self, data: bytes, *, share: int = 1) -> None: ...
+
+    def send_at_once(self, call: "Call", message: bytes, *, end: bool) -> bool:
+        """Whether the whole message could be sent."""
+
+    def send_when_possible(self, call: "Call") -> None: ...
+
+    def reset(self, call: "Call", code: int) -> None: ...
 
 
 class Call:
@@ -60,7 +80,7 @@ class Call:
         "window_out",
     )
 
-    def __init__(self, connection: "Http2Connection", id: int) -> None:
+    def __init__(self, connection: CallConnection, id: int) -> None:
         self.connection, self.id = connection, id
         self.error: BaseException | None = None
         self.is_over = False

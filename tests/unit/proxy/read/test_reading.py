@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 from tests.support.proxies.read_world import (
@@ -349,8 +350,9 @@ def test_a_reader_of_records_hears_from_the_proxy_while_there_is_nothing_for_it(
         client = world.read(EARLIEST, format=pb.RECORDS, idle_ping_ms=15, max_frame_bytes=10_000)
         client.may_go.clear()
         await world.until(lambda: bool(client.events))
-        (reading,) = (each for each in world.proxy._service.readings if each._idle_s == 0.015)
-        reading._loop = _Toil(world.sim.loop)  # type: ignore[assignment]
+        readings: list[Any] = [*world.proxy._service.readings]
+        (reading,) = (each for each in readings if each._idle_s == 0.015)
+        reading._loop = _Toil(world.sim.loop)
         async with world.writer() as writer:
             for _ in range(300):
                 writer.append_control(bytes(2000), lambda _: None)
