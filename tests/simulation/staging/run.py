@@ -48,8 +48,7 @@ async def _act(world: SinkWorld) -> None:
         burying = asyncio.create_task(_bury(world))
         await asyncio.sleep((0.5 + 0.5 * world.rng.random()) * plan.lasts_s)
     world.over.set()
-    await asyncio.sleep(0)  # Whoever was about to die does so now.
-    await asyncio.sleep(0.1)
+    await world.dying.join()  # Who was about to die does so now.
     await world.repair()
     await world.end_clients(world.client_names, within_s=200.0)
     burying.cancel()
@@ -72,6 +71,7 @@ async def _bury(world: SinkWorld) -> None:
         name = await world.dying.get()
         if name in world.client_names:
             await world.restart(name, drive, within_s=_BACK_WITHIN_S)
+        world.dying.task_done()
 
 
 # --- The proof
