@@ -12,7 +12,9 @@ import quire
 from quire import sync
 from quire.client import connect, ledgers
 from quire.ledger.client import LedgerClient
+from quire.ledger.context import LedgerContext
 from quire.ledger.reading.reader import LedgerReader
+from quire.ledger.reading.view import LedgerView
 from quire.ledger.writing.advanced import AdvancedWriter
 from quire.ledger.writing.writer import LedgerWriter
 from quire.runtime.opening import Opening
@@ -55,7 +57,7 @@ FOR_THE_PARTS: dict[type, set[str]] = {
     LedgerWriter: {"enqueue_nowait", "checked", "check_open", "queue", "error_for", "poison"},
     AdvancedWriter: set(),
     LedgerReader: {
-        *("read_from", "adopt", "raise_lac", "on_entries", "on_bad_copy", "tell_news", "news", "is_watching"),
+        *("read_from", "adopt", "raise_lac", "on_entries", "on_bad_copy", "tell_news", "news"),
         *("refresh", "has_moved", "fragment_of", "replicas_of"),
     },
 }
@@ -66,7 +68,9 @@ PAIRS = pytest.mark.parametrize(("original", "mirror"), MIRRORS.items(), ids=lam
 def members(cls: type) -> dict[str, Any]:
     """Its methods and properties that are public, by the names that blocking code has for them."""
     special = {*SPECIAL, *SPECIAL.values()}
-    found = {name: member for name, member in vars(cls).items() if not name.startswith("_") or name in special}
+    shared = [base for base in cls.__mro__[1:] if base in (LedgerContext, LedgerView)]
+    members = {name: member for each in (*shared, cls) for name, member in vars(each).items()}
+    found = {name: member for name, member in members.items() if not name.startswith("_") or name in special}
     return {SPECIAL.get(name, "close" if name == "aclose" else name): member for name, member in found.items()}
 
 
