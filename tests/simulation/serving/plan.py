@@ -169,4 +169,13 @@ RUSH = replace(OVER_CAPACITY, faults={"kill_all": 1}, streams=6, writers=12, rea
 
 # Orders are late again and again, and so many that a later balancer has other streams moved first.
 _MANY_ORDERS = replace(BALANCE.balance, moves_at_once=4, moves_max=8)
-LATE_ORDERS = replace(BALANCE, faults={"late_balancer": 1}, streams=10, writers=10, readers=2, balance=_MANY_ORDERS)
+LATE_ORDERS = replace(
+    BALANCE,
+    faults={"late_balancer": 1},
+    faults_max=10,
+    bursts=20,
+    streams=10,
+    writers=10,
+    readers=2,
+    balance=_MANY_ORDERS,
+)
