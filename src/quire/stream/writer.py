@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from quire.codec.stream.compression import Compression
 from quire.codec.stream.limits import RECORD_HEADER_BYTES, RECORDS_BYTES_MAX
 from quire.codec.stream.record_sets import encode_record_set
-from quire.errors import InvalidArgument, QuireError, RecordTooLarge, WriterFenced
+from quire.errors import CallerMistake, InvalidArgument, QuireError, RecordTooLarge, WriterFenced
 from quire.ledger.metrics import SLOW_S
 from quire.runtime.opening import Opened
 from quire.stream.append_rules import check_txids, checked_records
@@ -90,7 +90,7 @@ class StreamWriter(Opened):
             raise InvalidArgument(f"{len(records)} records have {len(txids)} txids", hint="Give one for each, or none.")
         if not records:
             return []
-        return await self._push(lambda: Call(records, self._next_txids(txids, len(records))))
+        return await self._push(lambda: Call(records, self._next_txids(txids, len(records))), len(records))
 
     async def append_set(
         self, payloads: Sequence[bytes], *, txid: int | None = None, compression: str = "none"
@@ -111,7 +111,7 @@ class StreamWriter(Opened):
         except InvalidArgument as error:
             raise RecordTooLarge(f"stream {self.stream!r}: {error}", stream=self.stream) from error
         txids = None if txid is None else (txid,)
-        return await self._push(lambda: Call((payload,), self._next_txids(txids, 1), members=len(members)))
+        return await self._push(lambda: Call((payload,), self._next_txids(txids, 1), members=len(members)), 1)
 
     def _next_txids(self, txids: Sequence[int] | None, count: int) -> Sequence[int]:
         if txids is None:
@@ -120,9 +120,14 @@ class StreamWriter(Opened):
         self._last_txid = check_txids(self.stream, txids, last_txid=self._last_txid)
         return txids
 
-    async def _push(self, make: Callable[[], Call]) -> Sequence[DLSN]:
+    async def _push(self, make: Callable[[], Call], records: int) -> Sequence[DLSN]:
         asked_s = self._clock.monotonic()
-        call = await self._outlet.push(make)  # Txids are given in the order in which records are queued.
+        try:
+            call = await self._outlet.push(make)  # Txids are given in the order in which records are queued.
+        except QuireError as error:
+            if not isinstance(error, CallerMistake):
+                self._metrics.failed_records.value += records
+            raise
         begun_s = self._clock.monotonic()
         dlsns = await call.done
         done_s = self._clock.monotonic()

@@ -180,6 +180,7 @@ def test_a_second_writer_takes_over_and_the_first_one_is_fenced() -> None:
                     await first.append(b"late")
                 with pytest.raises(WriterFenced):
                     await first.append(b"later")
+                assert context.metrics.failed_records.value == 2, "also one that is refused since the writer is over"
                 await second.append(b"three")
         users = [record.payload for record in await stored_records(context) if not record.is_control]
         assert users == [b"one", b"two", b"three"]
