@@ -3,8 +3,8 @@
 Frames of control cost the peer a few bytes and us some work. An honest peer needs few: some when the connection begins,
 some now and then, and some for each call that it opens and each frame of data that it is sent, to make room for more.
 So each of them takes from a credit, which calls and our own frames of data have earned for the peer, or else from a
-token bucket. Who attacks spends the bucket at once and comes again, and meanwhile nobody else is served: it is small
-enough to be spent in a millisecond.
+token bucket. An attacker spends the bucket at once on each new connection, and no other client is served meanwhile. So
+the bucket is small: it is spent in a millisecond.
 
 Invariants:
   WorkIsBounded   work beyond `BURST` is bounded by the calls and by the frames of data that we sent, and by the time

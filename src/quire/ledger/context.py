@@ -64,7 +64,7 @@ class LedgerContext:
         return self._placing.replacement(metadata, ensemble, position, exclude)
 
     def keeps_placement(self, metadata: LedgerMetadata, ensemble: tuple[BookieId, ...]) -> bool:
-        """Whether the placement policy's rule holds for an ensemble, whoever chose it."""
+        """Whether the rule of the placement policy holds for an ensemble."""
         return self._placing.keeps_rule(metadata.quorum, ensemble)
 
     def read_order(self, bookies: Sequence[BookieId]) -> Sequence[BookieId]:

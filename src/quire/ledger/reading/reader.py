@@ -99,8 +99,9 @@ class LedgerReader(LedgerView, Opened):
         return self.last_add_confirmed
 
     async def try_last_add_confirmed(self) -> EntryId:
-        """The first answer that is news, or what is known if there are none. Raises `BookieUnavailable` if nobody
-        answers.
+        """Ask as well, and return at the first answer above the known LAC; if there is none, the known one.
+
+        Raises `BookieUnavailable` if no bookie answers.
         """
         if not self.is_closed:
             self.raise_lac(await tailing.try_lac(self))
@@ -127,7 +128,7 @@ class LedgerReader(LedgerView, Opened):
                     yield _new_entry(LedgerEntry, (entry.entry_id, entry.payload))
 
     def follow_windows(self, first: int = 0) -> AsyncGenerator[list[Entry]]:
-        """The same, as many entries at a time as come together: for whoever has much to read."""
+        """The same in batches: as many entries at a time as arrive together."""
         if first < 0:
             raise InvalidArgument(f"there is no entry {first}", ledger_id=self.id)
         return tailing.follow(self, EntryId(first))

@@ -145,7 +145,7 @@ class Polling:
     def __init__(self, reader: LedgerView) -> None:
         self._reader = reader
         self._pause_s = self._first_pause_s = reader.settings.poll_pause_s_max * _FIRST_PAUSE
-        self.problem: QuireError | None = None  # Why nobody answered the last poll; None if somebody did.
+        self.problem: QuireError | None = None  # Of the last poll, if no bookie answered it.
 
     async def once(self, entry_id: EntryId, left_s: float, news: News) -> Entry | None:
         """Wait until the entry is confirmed, for one poll and no longer than `left_s`; return it if it came along.
@@ -210,9 +210,7 @@ class _Poll:
         channel = await reader.client.pool.connect(bookie, 3, timeout_s=timeout_s)
         reader.counts.requests += 1
         reader.counts.polls += 1
-        wait_s = max(
-            0.0, self._ends_s - reader.clock.monotonic()
-        )  # Whoever is asked later waits less: all end together.
+        wait_s = max(0.0, self._ends_s - reader.clock.monotonic())  # All polls end at the same time.
         return await channel.long_poll(
             reader.id, EntryId(self._entry_id - 1), math.ceil(wait_s * 1000), timeout_s=wait_s + timeout_s
         )
